@@ -139,7 +139,7 @@ class Measured:
         self.trials: list[Row] = overhead.plain_rows(tidy.best(tidy.frame(self.run)))
         self.overheads = {
             (row["network_label"], row["payload_bytes"], row["quantity"]): row
-            for row in overhead.plain_rows(overhead.overheads(self.trials, BASELINE))
+            for row in overhead.overheads(self.trials, BASELINE)
         }
         facts = self.run.campaign["testbed"]["facts"]
         nodes = facts.get("nodes") or {}

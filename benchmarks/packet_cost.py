@@ -106,7 +106,7 @@ def main() -> int:
     values = {flow: common.Values() for flow in FLOWS}
     with Lab("benchmark-packets") as lab:
         lab.up(cells.values())
-        by_name = {item.plan.key.network: item for item in lab.networks.values()}
+        by_name = {item.plan.cell.network: item for item in lab.networks.values()}
         for number, (network, flow) in common.interleave(
             options.pairs, [[(name, flow) for name in cells for flow in FLOWS]], options.seed
         ):

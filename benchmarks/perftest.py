@@ -37,6 +37,7 @@ Requires: cyclonedds-tools (ddsperf), a C compiler. Verdicts use a margin of 3 %
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def main() -> int:
             )
             pods.preload(libraries)
             values, wires = measure(pods, runs, options, report)
-        add_tables(report, network, values, wires)
+        add_tables(report, network, values, wires, COMPARED)
     report.show()
     return 0
 
@@ -169,10 +170,11 @@ def add_tables(
     network: str,
     values: dict[Key, common.Values],
     wires: dict[Key, dict[str, list[float]]],
+    compared: Iterable[tuple[str, str]],
 ) -> None:
-    """Add the tables and the data of one network to the report."""
+    """Add the tables and the data of one network to the report: ratios of the compared programs, and their packets."""
     data: dict[str, Any] = {"ratios": [], "wire": []}
-    for program, other in COMPARED:
+    for program, other in compared:
         _add_ratios(report, network, values, program, other, data)
     _add_wire(report, network, wires, data)
     report.data["networks"][network] = data

@@ -171,6 +171,18 @@ def eprosima_latency(folder: Path) -> Result:
     return Result({name: float(lines[-1][name]) for name in ("p50", "p90", "p99")})
 
 
+def direct_result(run: Run, measurement: Measurement, folder: Path) -> Result:
+    """Return the result of the program in benchmarks/zenoh; raise Failed without one."""
+    sender: dict[str, float] = json.loads((folder / PUB.name / "stdout").read_text())
+    if run.test == "latency":
+        return Result({name: sender[name] for name in ("p50", "p90", "p99")})
+    received = json.loads((folder / SUB.name / "stdout").read_text())["received"]
+    if received != sender["sent"]:
+        raise Failed(f"{received} of {sender['sent']} samples arrived")
+    rate = sender["sent"] / sender["seconds"]
+    return Result({"rate": rate, **_cpu(measurement, rate)}, _wire(measurement, rate) | {"lost_percent": 0.0})
+
+
 def _measured_s(measurement: Measurement, participant: Participant) -> float:
     """Return the length of the measured interval; raise Failed if a participant's meters do not cover it."""
     interval = (measurement.outcomes[participant.name].meters or {}).get("interval") or {}

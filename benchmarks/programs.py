@@ -1,4 +1,4 @@
-"""Run the programs that perftest.py, middlewares.py and limit.py compare, between two pods of one lab network."""
+"""Run the programs that other benchmarks compare, between two pods of one lab network."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from program_results import (
     Result,
     Run,
     ddsperf_result,
+    direct_result,
     eprosima_latency,
     eprosima_result,
     iperf3_result,
@@ -44,11 +45,18 @@ Commands = dict[Participant, tuple[list[str], dict[str, str]]]
 """Command line and environment of each participant, in the order of their start."""
 
 SERIALIZED = "ours serialized"
-OURS = ("ours", SERIALIZED, "fastdds", *RAW)
-"""k8sdds-perftest with Cyclone DDS, also with `-serialized`, with Fast DDS, and with plain UDP in each mode."""
+ZENOH = {"zenoh": "direct", "zenoh serialized": "direct shared"}
+"""k8sdds-perftest with Zenoh, and the program in benchmarks/zenoh that does the same. With `-serialized`, and in
+`direct shared`, all samples share one buffer; otherwise each is copied into a new one."""
+OURS = ("ours", SERIALIZED, "fastdds", *RAW, *ZENOH)
+"""k8sdds-perftest with Cyclone DDS, also with `-serialized`, with Fast DDS, with plain UDP in each mode, and with
+Zenoh."""
 
 EPROSIMA = "eprosima"
 """eProsima's ThroughputTest and LatencyTest."""
+
+MIDDLEWARES = {"fastdds": "fastdds", EPROSIMA: "fastdds", **dict.fromkeys((*ZENOH, *ZENOH.values()), "zenoh")}
+"""The middleware of programs that do not use Cyclone DDS or UDP."""
 
 PAYLOADS = (64, 1024, 4096, 16384, 65536)
 QUANTITIES = {
@@ -145,6 +153,8 @@ class Pods:
         self._preloaded: dict[str, Path] = {}
         self.eprosima: dict[str, Path] = {}
         """eProsima's program for each test."""
+        self.direct: Path | None = None
+        """The program of benchmarks/zenoh."""
         lab.up([self._cell(Run("ours", "throughput", PAYLOADS[0]))])
 
     def preload(self, libraries: dict[str, Path]) -> None:
@@ -160,7 +170,7 @@ class Pods:
             payload_bytes=run.payload,
             reliability="best-effort" if udp or self._best_effort else "reliable",
             instances=0 if udp else self._instances,
-            middleware=own if udp else "fastdds" if run.program in ("fastdds", EPROSIMA) else "cyclonedds",
+            middleware=own if udp else MIDDLEWARES.get(run.program, "cyclonedds"),
             message_bytes="max" if run.settings == TUNED else "auto",
             fragment_bytes="max" if run.settings == TUNED else "default",
             batch_bytes=BATCH_BYTES if run.settings == BATCHED else 0,
@@ -202,6 +212,8 @@ class Pods:
             return sockperf_result(folder)
         if run.program == EPROSIMA:
             return eprosima_latency(folder) if run.test == "latency" else eprosima_result(folder)
+        if run.program in ZENOH.values():
+            return direct_result(run, measurement, folder)
         return ddsperf_result(run, trial, measurement, folder)
 
     # -- command lines --------------------------------------------------------------------------------
@@ -211,7 +223,7 @@ class Pods:
         for launch in common.launches(self._session, trial, folder, self._domain()):
             queue = ["-sendQueueSize", str(run.queue_samples)]
             limited = run.settings == TUNED and launch.participant.publishes and run.test == "throughput"
-            serialized = ["-serialized"] if run.program == SERIALIZED else []
+            serialized = ["-serialized"] if run.program.endswith(" serialized") else []
             argv = (*launch.argv, *(queue if limited else []), *serialized)
             launches.append(dataclasses.replace(launch, argv=argv))
         return launches
@@ -220,6 +232,7 @@ class Pods:
         """Return the commands of another program in the order of their start: argv and environment in new folders."""
         programs = {"ddsperf": self._ddsperf, "iperf3": self._iperf3, "sockperf": self._sockperf}
         programs[EPROSIMA] = self._eprosima
+        programs |= dict.fromkeys(ZENOH.values(), self._direct)
         folder.mkdir(parents=True)
         commands = programs[run.program](run, trial, self._session.endpoints(trial), folder)
         launches = [
@@ -290,6 +303,12 @@ class Pods:
             participant: ([program, participant.role, *shared, *options[participant]], {})
             for participant in (SUB, PUB)
         }
+
+    def _direct(self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path) -> Commands:
+        roles = {SUB: "pong", PUB: "ping"} if run.test == "latency" else {SUB: "sub", PUB: "pub"}
+        given = [endpoints[PUB.name].address, str(run.payload), f"{WARMUP_S:g}", f"{trial.duration_s:g}"]
+        given += ["shared"] if run.program.endswith(" shared") else []
+        return {participant: ([str(self.direct), role, *given], {}) for participant, role in roles.items()}
 
     def _sockperf(self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path) -> Commands:
         program = shutil.which("sockperf") or "sockperf"

@@ -28,7 +28,6 @@ from k8sdds.campaign import record as records
 from k8sdds.model.measurement import Launch, Listener
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds import listening
 from k8sdds.testbeds.lab.session import LabSession
 from k8sdds.testbeds.lab.testbed import Lab
 from k8sdds.workloads import tool_packages
@@ -64,7 +63,7 @@ class Bench:
             max_loss_percent=100,  # an unlimited stream of datagrams fills all queues
         )
         lab.up([cell])
-        self._network = next(item for item in lab.networks.values() if item.plan.key.network == cell.network)
+        self._network = next(item for item in lab.networks.values() if item.plan.cell.network == cell.network)
         self.endpoints = self._session.endpoints(self.trial)
         self.server = self.endpoints["sub0"].address
 
@@ -108,8 +107,8 @@ class Bench:
     def _await(self, listens: Listener) -> None:
         end = time.monotonic() + 10
         while time.monotonic() < end:
-            argv = [*self._network.enter("sub0"), *listening.tables(listens)]
-            if listening.is_listening(listens, subprocess.run(argv, capture_output=True, text=True).stdout):
+            argv = [*self._network.enter("sub0"), *listens.tables]
+            if listens.is_ready(subprocess.run(argv, capture_output=True, text=True).stdout):
                 return
             time.sleep(0.02)
         raise PrerequisiteError(f"nothing listens on {listens}")

@@ -18,7 +18,7 @@ from k8sdds.model.link_choice import LinkChoice
 from k8sdds.system import reading, yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
-from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, mistake
+from k8sdds.system.strict import MAX_TITLE, Name, Remarks, Title, mistake
 
 LINKS = ShippedFiles(("links",), "link", "k8sdds list links")
 C = TypeVar("C", bound=LinkChoice)
@@ -32,9 +32,9 @@ class NamedLink(LinkChoice):
 
     page: ClassVar[str] = "links"
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME, description="name of the link")
-    title: str = Field(default="", max_length=MAX_TITLE, description="what it is a model of")
-    description: str = Field(default="", max_length=MAX_REMARKS, description="remarks")
+    name: Name = Field(description="name of the link")
+    title: Title = Field(default="", description="what it is a model of")
+    description: Remarks = Field(default="", description="remarks")
     sources: dict[str, str] = Field(
         default={},
         description="where the values come from: key, such as `up.delay`, to a paper or data set with its conditions,"
@@ -84,11 +84,7 @@ def is_link(name: str) -> bool:
 
 
 def load(name: str) -> NamedLink:
-    """Return an installed link by its name, or one from a YAML file by its path.
-
-    Raises:
-        InputError: There is no such link or it is not valid; names file, line and key.
-    """
+    """Return an installed link by its name, or one from a YAML file by its path."""
     path, text = LINKS.read(name)
     return relative_to(path.parent, yaml_text.parse(text, NamedLink, str(path)))
 
@@ -102,11 +98,7 @@ def relative_to(folder: Path, choice: C) -> C:
 
 
 def resolve(choice: LinkChoice) -> LinkChoice:
-    """Return the choice with the values of the link that it is like, and the SHA-256 of its files.
-
-    Raises:
-        InputError: There is no such link or file, or they are not valid, or contradict what the choice changes.
-    """
+    """Return the choice with the values of the link that it is like, and the SHA-256 of its files."""
     if choice.like:
         base = load(choice.like)
         data = _changed(base, choice) | {"name": _name(base, choice)}
@@ -122,11 +114,7 @@ def resolve(choice: LinkChoice) -> LinkChoice:
 
 
 def resolved(experiment: E) -> E:
-    """Return the experiment with all values of its links, as `resolve` does. Loading an experiment calls this once.
-
-    Raises:
-        InputError: As `resolve`, or two different links have one name.
-    """
+    """Return the experiment with all values of its links, as `resolve` does. Loading an experiment calls this once."""
     experiment = experiment.with_links(resolve)
     named: dict[str, Link] = {}
     for link in (link for choice in experiment.links for link in choice.each()):
@@ -167,24 +155,24 @@ def with_engines(experiment: E, has_netem: bool, has_queues: bool = True) -> E:
     return experiment.with_links(with_engine)
 
 
-def with_forwarders(experiment: E, needs_forwarder: Callable[[Sweep, Link], bool]) -> E:
+def with_forwarders(experiment: E, needs_forwarder: Callable[[Sweep], bool]) -> E:
     """Return the experiment with `k8sdds-link` as the engine of links for which the user sets none.
 
-    `needs_forwarder` decides about a link for all tests of a sweep, because these are measured over the same links, so
-    that they can be compared. The flows of an application need none.
+    `needs_forwarder` decides for all tests of a sweep, because these are measured over the same links, so that they can
+    be compared. The flows of an application need none.
     """
     if isinstance(experiment, ApplicationExperiment):
         return experiment
-    sweeps = []
-    for sweep in experiment.sweeps:
-        given = sweep.link or experiment.link
-        link = [
-            choice.model_copy(update={"engine": USERSPACE})
-            if choice.engine == "auto" and needs_forwarder(sweep, choice.link)
-            else choice
-            for choice in given
-        ]
-        sweeps.append(sweep if link == given else sweep.model_copy(update={"link": link}))
+
+    def forwarded(choice: LinkChoice) -> LinkChoice:
+        return choice.model_copy(update={"engine": USERSPACE}) if choice.engine == "auto" else choice
+
+    sweeps = [
+        sweep.model_copy(update={"link": [*map(forwarded, sweep.link or experiment.link)]})
+        if needs_forwarder(sweep)
+        else sweep
+        for sweep in experiment.sweeps
+    ]
     return experiment.model_copy(update={"sweeps": sweeps})
 
 

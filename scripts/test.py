@@ -27,8 +27,8 @@ PARALLEL = (
 )
 AT_ONCE = ("--numprocesses=4", "--dist=loadfile")
 PARTS = {
-    # Unit tests share nothing but fixtures of their file, so they run on all cores.
-    "unit": ("tests/unit", "--numprocesses=auto", "--dist=loadfile"),
+    # Unit tests share nothing but fixtures, so they run on all cores, which take tests from each other in the end.
+    "unit": ("tests/unit", "--numprocesses=auto", "--dist=worksteal"),
     "lab-parallel": (*PARALLEL, *AT_ONCE),
     "lab": ("tests/lab", *(f"--ignore={name}" for name in PARALLEL)),
     "deploy": ("tests/deploy", *AT_ONCE),

@@ -34,10 +34,18 @@ IMAGES_MISSING = "archives of images are missing"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples may be slow on a busy machine, and no test depends on their duration.
-hypothesis.settings.register_profile(
-    "k8sdds", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("k8sdds")
+for _name, _examples in (("sample", 30), ("all", 100)):
+    hypothesis.settings.register_profile(
+        _name,
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples of each property without the long tests."""
+    hypothesis.settings.load_profile("sample" if config.option.markexpr == "not long" else "all")
 
 
 @pytest.hookimpl(wrapper=True)

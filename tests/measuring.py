@@ -2,14 +2,51 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from k8sdds.results.run_folder import RunFolder
+from tests.conftest import K8SDDS, Command, environment
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
+STARTS_S, ENDS_S = 300, 300
+"""How long a campaign may take until something happens in it, and until it has ended after Ctrl-C."""
+
+
+@contextmanager
+def running(
+    folder: Path, *args: str, command: str = "run", **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a campaign in a folder while the context lasts, and interrupt it at the end if it still runs."""
+    with subprocess.Popen(
+        [str(K8SDDS), command, *args], cwd=folder, env=environment(folder) | variables, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=ENDS_S)
+
+
+def wait(condition: Callable[[], object], process: subprocess.Popen[str], what: str) -> None:
+    """Wait until something has happened in a running campaign."""
+    end = time.monotonic() + STARTS_S
+    while not condition():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def wait_for_trial(process: subprocess.Popen[str], number: int) -> None:
+    """Read the progress of a campaign until the trial of this number has started."""
+    assert process.stdout is not None
+    assert any(line.startswith(f"[{number}/") for line in process.stdout), "it ended before"
 
 
 def last_attempts(folder: Path) -> list[dict[str, Any]]:
@@ -33,12 +70,18 @@ def attempts_over_links(folder: Path) -> list[dict[str, Any]]:
     return last
 
 
+def experiment(sweeps: str, **keys: object) -> str:
+    """Return an experiment with one short repetition of these sweeps, and with other keys in place of those."""
+    head = {"name": "test", "repetitions": 1, "duration_s": 1, "warmup_s": 0.2} | keys
+    return "".join(f"{key}: {value}\n" for key, value in head.items()) + f"sweeps:\n{sweeps}"
+
+
 def measured(
-    k8sdds: Command, folder: Path, experiment: str, *args: str, timeout_s: float = 400
+    k8sdds: Command, folder: Path, text: str, *args: str, timeout_s: float = 400
 ) -> list[dict[str, Any]]:
     """Run an experiment, given as text, into `out` of the folder; return the last attempts, which must all be valid."""
     path = folder / "experiment.yaml"
-    path.write_text(experiment)
+    path.write_text(text)
     done = k8sdds("run", str(path), *args, "-o", str(folder / "out"), timeout_s=timeout_s)
     assert (folder / "out").exists(), done.stderr
     last = last_attempts(folder / "out")

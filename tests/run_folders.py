@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist
@@ -16,7 +18,7 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-from k8sdds.results.run_folder import RunFolder
+from k8sdds.results.run_folder import CAMPAIGN, TRIALS, RunFolder
 
 # Numbers that the study printed, for tests that put them in and for tests that expect them.
 PAYLOADS = (64, 256, 1024, 4096, 16384)
@@ -104,9 +106,22 @@ def add(run: RunFolder, plan: Plan, item: dict[str, Any]) -> None:
     _without_checksums(run)
 
 
+def rewritten(run: RunFolder, attempts: Iterable[dict[str, Any]]) -> RunFolder:
+    """Replace the attempts of a run folder, and return it as it is read again."""
+    (run.path / TRIALS).write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
+    return RunFolder.open(run.path)
+
+
+def with_campaign(run: RunFolder, **keys: Any) -> RunFolder:
+    """Replace keys of campaign.json, and return the run folder as it is read again."""
+    path = run.path / CAMPAIGN
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+    return RunFolder.open(run.path)
+
+
 def _without_checksums(run: RunFolder) -> None:
     """Let the lines be those of an earlier version, so that tests can change them."""
-    path = run.path / "trials.jsonl"
+    path = run.path / TRIALS
     path.write_bytes(re.sub(rb', "checksum": "[0-9a-f]{8}"', b"", path.read_bytes()))
 
 

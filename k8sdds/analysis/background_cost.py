@@ -22,6 +22,7 @@ from k8sdds.kubernetes.metrics.pod_startup import STEPS
 from k8sdds.kubernetes.metrics.quantities import parse_time_s
 from k8sdds.results import aggregate
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.grouping import grouped
 
 Row = dict[str, Any]
 
@@ -51,9 +52,7 @@ SOURCES = {
 
 def by_block(run: RunFolder) -> list[Row]:
     """Return a row for each block with readings at both ends or with observed pod starts."""
-    groups: dict[tuple[int, str], list[Row]] = {}
-    for line in run.readings():
-        groups.setdefault((line.get("block", 0), str(line.get("network"))), []).append(line)
+    groups = grouped(run.readings(), lambda line: (line.get("block", 0), str(line.get("network"))))
     attempts = run.attempts() if groups else []
     return [
         {"network": network, "block": block, **_block(lines, attempts)}
@@ -63,9 +62,7 @@ def by_block(run: RunFolder) -> list[Row]:
 
 def by_network(run: RunFolder) -> list[Row]:
     """Return the means over the blocks of each network, with COLUMNS. A value is None if no block has it."""
-    rows: dict[str, list[Row]] = {}
-    for row in by_block(run):
-        rows.setdefault(row["network"], []).append(row)
+    rows = grouped(by_block(run), lambda row: row["network"])
     return [
         {"network": network, "blocks": len(blocks)}
         | {name: aggregate.mean(block[name] for block in blocks) for name in COLUMNS[2:]}
@@ -253,10 +250,8 @@ def top_by_node(run: RunFolder) -> list[Row]:
     Readings taken before a block are not used, because their averaging window lies before the block. The window
     of a reading taken after a block lies at the end of the block.
     """
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in top_readings(run):
-        if row["kind"] == NODE and row["when"] == "after":
-            groups.setdefault((str(row["network"]), row["name"]), []).append(row)
+    after = (row for row in top_readings(run) if row["kind"] == NODE and row["when"] == "after")
+    groups = grouped(after, lambda row: (str(row["network"]), row["name"]))
     return [
         {
             "network": network,

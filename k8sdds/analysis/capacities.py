@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,12 +13,10 @@ from pydantic import ValidationError
 
 from k8sdds.analysis import statistics
 from k8sdds.analysis.capacity import Bounds, Goal, Probe, Search
-from k8sdds.analysis.conditions import CONDITION, UNIT, describe
+from k8sdds.analysis.conditions import COMPARABLE, CONDITION, UNIT, describe
 from k8sdds.analysis.overhead import Row
+from k8sdds.system.grouping import grouped
 from k8sdds.workloads.capacity import RATE, SUBSCRIBERS, CapacityOptions
-
-_NEVER_MATCHED = ("testbed", "nodes")
-"""Columns that may differ between compared searches, as in `comparison`."""
 
 _VARIED = {RATE: (RATE,), SUBSCRIBERS: (SUBSCRIBERS, "nodes")}
 """Columns that differ between the probes of a search: the lab has more nodes for more participants."""
@@ -92,17 +89,16 @@ class Found:
 def found(probes: Sequence[Row], repetitions: Any) -> list[Found]:
     """Return the searches of a campaign, in the order in which they began.
 
-    Args:
-        probes: The valid probes, as rows from `overhead.plain_rows`.
-        repetitions: Full probes that decide about a value.
+    `probes` are the valid ones; `repetitions` of them decide about a value.
     """
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in probes:
+
+    def key_of(row: Row) -> tuple[Any, ...]:
         varied = _VARIED[searched_by(row)]
-        groups[(row[UNIT], *(None if name in varied else row[name] for name in CONDITION))].append(row)
+        return row[UNIT], *(None if name in varied else row[name] for name in CONDITION)
+
     trials = repetitions if isinstance(repetitions, int) and repetitions > 0 else 1
     searches = []
-    for (label, *values), rows in groups.items():
+    for (label, *values), rows in grouped(probes, key_of).items():
         condition = dict(zip(CONDITION, values, strict=True))
         options = _options(condition)
         duration_s = max(row["duration_s"] or 0 for row in rows)
@@ -160,10 +156,7 @@ def changes(a: Sequence[Row], b: Sequence[Row], match_networks: bool) -> list[Ro
     `bracket_ratio_high`. `overlapping` states whether they contain 1; None if an end of a bracket is unknown. It is no
     verdict, because a bracket contains the capacity with unknown probability.
     """
-    names = (
-        *((UNIT,) if match_networks else ()),
-        *(name for name in CONDITION if name not in _NEVER_MATCHED),
-    )
+    names = (UNIT, *COMPARABLE) if match_networks else COMPARABLE
     known = {(row["goal_loss_percent"], *(row[name] for name in names)): row for row in a}
     rows = []
     for own in b:

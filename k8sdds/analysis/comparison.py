@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from k8sdds.analysis import capacities, missing, overhead
-from k8sdds.analysis.conditions import CONDITION, OBSERVED, UNIT
+from k8sdds.analysis.conditions import COMPARABLE, CONDITION, OBSERVED, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import (
     CONFIDENCE,
@@ -34,7 +34,7 @@ from k8sdds.system.errors import InputError
 from k8sdds.workloads import HEADLINES
 
 COLUMNS = (
-    "network", "test", "quantity", *(name for name in CONDITION if name not in ("test", "testbed", "nodes")),
+    "network", "test", "quantity", *(name for name in COMPARABLE if name != "test"),
     "a", "b", "ratio", "ci_low", "ci_high", "change_percent", "p", "p_holm", "different", "better", "worse",
     "detectable_percent", "n_a", "n_b", "how",
 )  # fmt: skip
@@ -43,10 +43,6 @@ correction over all rows."""
 
 _ALWAYS_MATCHED = ("test", "payload_bytes", "publishers", "subscribers", "loaded_latency")
 """Columns in which cells must be equal, because their values cannot be compared otherwise."""
-
-_NEVER_MATCHED = ("testbed", "nodes", *OBSERVED)
-"""Columns that are ignored: the testbed may be the subject of the comparison, and the number of nodes follows
-from the participants."""
 
 Key = tuple[Any, ...]
 Cells = dict[Key, list[Row]]
@@ -102,30 +98,18 @@ def compare_all(
     Two networks of the same folder are compared in pairs within each repetition. In all other cases, the sides are
     compared as independent campaigns.
 
-    Args:
-        sides: The sides; ratios are relative to the first one of a pair.
-        quantities: Names of the metrics to compare. If empty, the headline metrics of each cell are compared.
-        relative: Whether to compare overheads, each relative to the baseline of its side.
-        level: Significance level after Holm's correction.
-
-    Raises:
-        InputError: Both sides of a pair are the same, no cell matches, or no metric can be compared.
+    Ratios are relative to the first side of a pair. By default, the headline metrics of each cell are compared. If
+    relative, overheads are compared, each relative to the baseline of its side. `level` holds after the correction.
     """
     pairs = [_Pair(a, b, relative).compare(quantities) for a, b in itertools.combinations(sides, 2)]
     _adjust([row for pair in pairs for row in pair.rows], level)
     return pairs
 
 
-def of_networks(trials: Sequence[Row], confidence: float = CONFIDENCE, level: float = 0.05) -> list[Row]:
+def of_networks(trials: Sequence[Row], confidence: float = CONFIDENCE) -> list[Row]:
     """Compare all pairs of networks of one campaign in their headline metrics, with one correction over all rows.
 
-    Args:
-        trials: Valid trials, as rows from `overhead.plain_rows`.
-        confidence: Level of the t intervals (`statistics.confidence_of`).
-        level: Significance level after Holm's correction.
-
-    Returns:
-        Rows as of `Comparison`, with the labels of both networks as `side_a` and `side_b`.
+    Returns rows as of `Comparison`, with the labels of both networks as `side_a` and `side_b`.
     """
     labels = dict.fromkeys(row[UNIT] for row in trials)
     sides = [
@@ -136,7 +120,7 @@ def of_networks(trials: Sequence[Row], confidence: float = CONFIDENCE, level: fl
     for a, b in itertools.combinations(sides, 2):
         with suppress(InputError):  # they have no value in common
             rows += [{"side_a": a.name, "side_b": b.name} | row for row in _Pair(a, b).compare().rows]
-    _adjust(rows, level)
+    _adjust(rows, level=0.05)
     return rows
 
 
@@ -305,7 +289,7 @@ def _cells(a: Side, b: Side, match_networks: bool) -> tuple[Cells, Cells, dict[s
             constant &= name in CONDITION or None not in values_a | values_b
             if name not in _ALWAYS_MATCHED and constant and values_a != values_b:
                 differing[name] = (next(iter(values_a)), next(iter(values_b)))
-            elif name not in _NEVER_MATCHED:
+            elif name in COMPARABLE:
                 matched.append(name)
         for cells, rows in ((cells_a, rows_a), (cells_b, rows_b)):
             for row in rows:

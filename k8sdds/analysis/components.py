@@ -145,7 +145,7 @@ _CRYPTO_CODE = re.compile(r"\((libcrypto|libgcrypt|libnettle|libsodium|libmbedcr
 """User space functions and files of ciphers."""
 
 INTERRUPTS = "interrupts"
-PARTICIPANT, NETWORK = "participant", "network"
+PARTICIPANT, NETWORK, SERVICE, LINK = "participant", "network", "service", "link"
 """Whose process a sample belongs to; `INTERRUPTS`: to none, or to kernel threads."""
 
 

@@ -19,6 +19,10 @@ _AXES = tuple(name for name in AXES if name not in ("network", *_FIRST))
 CONDITION = (*_FIRST, *OPTIONS, *_AXES, "testbed")
 """Every dimension of a cell except the network, the most interesting to readers first."""
 
+COMPARABLE = tuple(name for name in CONDITION if name not in ("testbed", "nodes"))
+"""Columns in which compared cells may have to be equal: the testbed can be what is compared, and the number of nodes
+follows from the participants."""
+
 OBSERVED = ("tcp_congestion_control",)
 """What trials found and did not set. It does not distinguish cells, but reports and comparisons state it."""
 

@@ -5,7 +5,6 @@ Overheads compare networks; contrasts compare settings, with the same pairing an
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import Row, paired
 from k8sdds.model.trial import AXES
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import by_columns
 
 
 def contrasts(trials: list[Row], quantity: str) -> list[Row]:
@@ -26,9 +26,7 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
     """
     columns = [name for name in conditions.distinguishing(trials) if name != "subscribers"]
     axes = ("test", "payload_bytes", "subscribers")
-    cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for trial in trials:
-        cells[(trial[UNIT], *(trial[name] for name in (*axes, *columns)))].append(trial)
+    cells = by_columns(trials, (UNIT, *axes, *columns))
     changes = []
     for position, column in enumerate(columns, start=1 + len(axes)):
         reference = reference_of(column, trials)
@@ -70,12 +68,9 @@ def by_title(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]
 
     An example of a title is `multicast against unicast`.
     """
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row["column"], row["value"], row["reference"]].append(row)
-    for (column, value, reference), group in groups.items():
-        values = [conditions.describe({column: each}) or _named_none(column) for each in (value, reference)]
-        title = " against ".join(values)
+    for (column, value, reference), group in by_columns(rows, ("column", "value", "reference")).items():
+        none = f"no {column.replace('_', ' ')}"
+        title = " against ".join(conditions.describe({column: each}) or none for each in (value, reference))
         yield title, *of_one_setting(group)
 
 
@@ -88,15 +83,9 @@ def of_one_setting(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
     axes = ("test", "payload_bytes", "subscribers", rows[0]["column"])
     names = [name for name in conditions.CONDITION if name in rows[0] and name not in axes]
     varied = [name for name in names if len({row[name] for row in rows}) > 1]
-    settings: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        settings[tuple(row[name] for name in varied)].append(row)
+    settings = by_columns(rows, varied)
     largest = max(settings, key=lambda setting: len(settings[setting]))
     return settings[largest], dict(zip(varied, largest, strict=True))
-
-
-def _named_none(column: str) -> str:
-    return f"no {column.replace('_', ' ')}"
 
 
 def reference_of(column: str, trials: Sequence[Row]) -> Any:

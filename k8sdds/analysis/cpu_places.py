@@ -21,14 +21,10 @@ _MS_PER_MB = 8
 
 
 def of_trial(row: Row, cores: int | None) -> dict[str, float]:
-    """Return the places that a trial metered, in ms per delivered MB.
+    """Return the places that a trial metered, in ms per delivered MB; `cores` is None if it is unknown.
 
     Softirqs and agents were metered in percent. Their share of the machine's busy time is that of its cost. Agents of
     the lab are metered over the whole attempt, which begins and ends without samples.
-
-    Args:
-        row: The trial.
-        cores: Number of cores of the machine; None if unknown.
     """
     machine, busy_percent, agents = (
         row[name] for name in ("machine_cpu_ms_per_mb", "machine_cpu_percent", "network_cpu_percent")
@@ -44,11 +40,7 @@ def of_trial(row: Row, cores: int | None) -> dict[str, float]:
 
 
 def of_network(background: Row) -> dict[str, float]:
-    """Return the places that were metered over blocks on all nodes of a cluster, in ms per delivered MB.
-
-    Args:
-        background: The network's row of `analysis.background_cost.by_network`.
-    """
+    """Return the places that were metered over blocks on all nodes, in ms per delivered MB, from `background_cost`."""
     values = {SOFTIRQ: background["softirq_s_per_gbit"], AGENTS: background["network_cpu_s_per_gbit"]}
     return {place: value * _MS_PER_MB for place, value in values.items() if value is not None}
 

@@ -9,12 +9,7 @@ from k8sdds.system.errors import ConditionMet, InputError
 
 
 def fail_if(rows: Sequence[dict[str, Any]], condition: str) -> None:
-    """Raise ConditionMet if a row meets the condition, a pandas `query` expression on the columns.
-
-    Raises:
-        ConditionMet: At least one row meets the condition.
-        InputError: The condition is not a valid expression on the columns, or its result is not a Boolean.
-    """
+    """Raise ConditionMet if a row meets the condition, a pandas `query` expression on the columns."""
     import pandas as pd
 
     table = pd.DataFrame(list(rows))

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,12 +23,13 @@ from typing import Any
 import numpy as np
 
 from k8sdds.analysis import overhead
-from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.analysis.conditions import COMPARABLE, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import geometric_mean
 from k8sdds.results import steadiness
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
+from k8sdds.system.grouping import by_columns
 from k8sdds.workloads import HEADLINES
 
 FALSE_ALARMS = 0.01
@@ -41,9 +41,8 @@ MIN_RUNS = 13
 MIN_PART = 2
 """Runs on each side of a change. One different run is an outlier, not a change."""
 
-_IGNORED = ("testbed", "nodes")
 COLUMNS = (
-    "network", "quantity", *(name for name in CONDITION if name not in _IGNORED), "runs", "changes", "changed",
+    "network", "quantity", *COMPARABLE, "runs", "changes", "changed",
     "folder", "started_at", "runs_since", "before", "after", "change_percent", "p", "better", "worse",
 )  # fmt: skip
 """Columns of a history: one row per series, with its last change."""
@@ -90,14 +89,8 @@ def history(
 ) -> tuple[list[Run], list[Series]]:
     """Return the runs in the order in which they were started, and the series with their changes.
 
-    Args:
-        runs: The runs, in any order.
-        quantities: Names of metrics. If empty, the headline metrics of each cell.
-        relative: Whether the series are overheads, each relative to the baseline of its run.
-        level: Probability of a false alarm in a history without changes.
-
-    Raises:
-        InputError: There are too few runs, or no cell is in enough of them.
+    By default, the series are those of the headline metrics of each cell. If relative, they are overheads, each
+    relative to the baseline of its run. `level` is the probability of a false alarm in a history without changes.
     """
     ordered = sorted(runs, key=lambda run: run.started_at)
     if len(ordered) < MIN_RUNS:
@@ -258,10 +251,7 @@ def _stretches(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _series(runs: Sequence[Run], quantities: Sequence[str], relative: bool) -> list[Series]:
     found: dict[tuple[Any, ...], Series] = {}
     for number, run in enumerate(runs):
-        cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-        for row in run.rows:
-            cells[row[UNIT], *(row[name] for name in CONDITION if name not in _IGNORED)].append(row)
-        for key, trials in cells.items():
+        for key, trials in by_columns(run.rows, (UNIT, *COMPARABLE)).items():
             for name in quantities or HEADLINES:
                 log = _log(run, trials, name, relative)
                 if log is not None:
@@ -282,7 +272,7 @@ def _count(one: Series) -> int:
 
 def _row(runs: Sequence[Run], one: Series) -> Row:
     means = one.means(runs)
-    row = {name: one.row[name] for name in CONDITION if name not in _IGNORED} | {
+    row = {name: one.row[name] for name in COMPARABLE} | {
         "network": one.row[UNIT], "quantity": one.quantity, "runs": len(means), "changes": len(one.changes),
         "changed": bool(one.changes), "better": False, "worse": False,
     }  # fmt: skip

@@ -11,7 +11,6 @@ reach its rate. The limit of packets is therefore the best mode without GSO.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 from k8sdds.analysis import overhead, statistics
@@ -21,6 +20,7 @@ from k8sdds.model.axis import DDS
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import grouped
 
 QUANTITIES = ("throughput_mbps", "latency_p50_us", "latency_p90_us", "delay_p50_us", "delay_p99_us")
 """Metrics that are compared with the limit. Latencies under load are not: they depend on how much DDS buffers."""
@@ -86,11 +86,13 @@ def _limit_of(trials: list[Row], limits: Cells, baseline: str | None) -> list[Ro
 
 def _limits(cells: Cells, quantity: str, leave_out: str = "") -> Cells:
     """Return the trials of the best raw mode by network and the columns in SAME."""
-    groups: dict[tuple[Any, ...], list[list[Row]]] = defaultdict(list)
-    for (label, *_), trials in cells.items():
-        middleware = trials[0]["middleware"]
-        if is_raw(middleware) and middleware != leave_out and overhead.by_repetition(trials, quantity):
-            groups[(label, *_same(trials[0]))].append(trials)
+    modes = (
+        trials
+        for trials in cells.values()
+        if is_raw(mode := trials[0]["middleware"]) and mode != leave_out
+        if overhead.by_repetition(trials, quantity)
+    )
+    groups = grouped(modes, lambda trials: (trials[0][UNIT], *_same(trials[0])))
     return {key: _best(group, METRICS[quantity]) for key, group in groups.items()}
 
 

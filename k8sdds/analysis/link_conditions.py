@@ -25,13 +25,7 @@ CAPACITY_PER_S = 100_000
 
 
 def differing(link: Link, conditions: link_statistics.Conditions, duration_s: float) -> str:
-    """Return how the links of an attempt differed from the requested ones; empty if they did not.
-
-    Args:
-        link: The requested links.
-        conditions: What `link_statistics.summary` returned, or a record has.
-        duration_s: The requested length of the measured interval.
-    """
+    """Return how links with the conditions of a record differed from the requested ones; empty if they did not."""
     for node, directions in conditions.items():
         for name, wanted in link.directions.items():
             found = directions[name]

@@ -34,11 +34,19 @@ def reason(trials: list[Row], metric: str) -> str:
 
 
 def share(trials: Sequence[Row], metric: str) -> str:
-    """Return in how many trials a metric is null because of the trial itself, with the reason of the first."""
+    """Return in how many trials a metric is null so that the others have no mean, with the reason of the first."""
     whys = [reasons(trial).get(metric, "") for trial in trials]
     having = sum(bool(why) or trial.get(metric) is not None for why, trial in zip(whys, trials, strict=True))
-    own = [why for why in whys if why and not why.startswith(tidy.ELSEWHERE)]
+    own = [
+        why for why in whys if why and not why.startswith(tidy.ELSEWHERE) and tidy.is_censored(metric, why)
+    ]
     return f"{len(own)} of {having}: {own[0]}" if own else ""
+
+
+def without_samples(trials: Sequence[Row]) -> str:
+    """Return in how many trials no sample arrived at a subscriber; empty if there is none."""
+    count = sum(histograms.NOTHING_ARRIVED in reasons(trial).values() for trial in trials)
+    return f"{histograms.NOTHING_ARRIVED} in {count} of {len(trials)} trials" if count else ""
 
 
 def remedy(trials: list[Row], metric: str) -> str:
@@ -46,6 +54,8 @@ def remedy(trials: list[Row], metric: str) -> str:
 
     The number of episodes and the number of values grow in proportion to the measured time.
     """
+    if reason(trials, metric) == histograms.NOTHING_ARRIVED:
+        return "look at the loss: longer trials do not help"
     longer = factor(trials, metric)
     if 0 < longer <= 1:
         return "lower the rate, so that fewer values are missing"

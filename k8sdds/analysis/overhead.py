@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +12,10 @@ from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.statistics import Contrast
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import by_columns, grouped
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LEVEL_COLUMNS = (
-    UNIT, *CONDITION, "quantity", "unit", "mean", "ci_low", "ci_high", "n", "minimum", "maximum",
-    "averaged_on", "engine", "fidelity", "mtu_bytes", "includes_scheduling", "values",
-)  # fmt: skip
-OVERHEAD_COLUMNS = (
-    UNIT, *CONDITION, "quantity", "ratio", "ratio_low", "ratio_high", "overhead_percent",
-    "ci_low_percent", "ci_high_percent", "n", "seen", "detectable_percent", "baseline",
-    "includes_scheduling", "values",
-)  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -47,19 +38,16 @@ def plain_rows(table: pd.DataFrame) -> list[Row]:
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def levels(best: list[Row]) -> pd.DataFrame:
+def levels(best: list[Row]) -> list[Row]:
     """Return the level of every metric in every cell: mean, 95 % interval, n, extremes and all values.
 
     `best` are the valid trials, as rows from `plain_rows`. There is one row per network label, condition and
-    metric, with LEVEL_COLUMNS, in the metric's unit. `averaged_on` is `log` (geometric mean) or `linear`. A
-    metric that is usually averaged on the log scale is averaged on the linear scale if one of its values is
-    0.
+    metric, in the metric's unit. `averaged_on` is `log` (geometric mean) or `linear`. A metric that is usually
+    averaged on the log scale is averaged on the linear scale if one of its values is 0.
     """
-    import pandas as pd
-
     rows = []
     metrics = _measured(best)
-    for (label, *condition), trials in by_cell(best).items():
+    for key, trials in by_cell(best).items():
         for metric in metrics:
             values = _values(alike(metric, trials)[0], metric.name)
             if not values:
@@ -67,31 +55,29 @@ def levels(best: list[Row]) -> pd.DataFrame:
             log = metric.log and min(values) > 0
             estimate = statistics.log_mean(values) if log else statistics.linear_mean(values)
             low, high = metric.possible(estimate.value, estimate.low, estimate.high)
-            rows.append((
-                label, *condition, metric.name, metric.unit, estimate.value, low, high, estimate.n,
-                min(values), max(values), "log" if log else "linear", trials[-1]["engine"],
-                trials[-1]["fidelity"], trials[-1]["mtu_bytes"], _any(trials, "includes_scheduling"), values,
-            ))  # fmt: skip
-    return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS))
+            last = trials[-1]
+            rows.append(_cell(key, metric) | {
+                "unit": metric.unit, "mean": estimate.value, "ci_low": low, "ci_high": high, "n": estimate.n,
+                "minimum": min(values), "maximum": max(values), "averaged_on": "log" if log else "linear",
+                "engine": last["engine"], "fidelity": last["fidelity"], "mtu_bytes": last["mtu_bytes"],
+                "includes_scheduling": _any(trials, "includes_scheduling"), "values": values,
+            })  # fmt: skip
+    return rows
 
 
-def overheads(
-    best: list[Row], baseline: str | None, confidence: float = statistics.CONFIDENCE
-) -> pd.DataFrame:
+def overheads(best: list[Row], baseline: str | None, confidence: float = statistics.CONFIDENCE) -> list[Row]:
     """Return the overheads of all other networks relative to `baseline` in the same condition and repetition.
 
     `best` are the valid trials, as rows from `plain_rows`. There is one row per network label, condition and
-    metric with at least one pair, with OVERHEAD_COLUMNS. Overheads are in percent; `values` contains the
-    overhead of each repetition. `seen` states whether the interval excludes 0 (None where n is 1). Only
-    metrics on the log scale are compared. Pairs with a value of 0 are omitted, because their ratio has no
-    meaning.
+    metric with at least one pair. Overheads are in percent; `values` contains the overhead of each repetition.
+    `seen` states whether the interval excludes 0 (None where n is 1). Only metrics on the log scale are compared.
+    Pairs with a value of 0 are omitted, because their ratio has no meaning.
     """
-    import pandas as pd
-
     cells = by_cell(best)
     metrics = _measured(best)
     rows = []
-    for (label, *condition), trials in cells.items():
+    for key, trials in cells.items():
+        label, *condition = key
         if label == baseline:
             continue
         base = cells.get((baseline, *condition), [])
@@ -99,38 +85,35 @@ def overheads(
             ratio, pairs = paired(trials, base, metric, confidence)
             if ratio is None:
                 continue
+            low, high = ratio.bounds
             single = [100 * (1 - x / b if metric.gain else x / b - 1) for x, b in pairs]
-            rows.append((
-                label, *condition, metric.name, ratio.ratio, *ratio.bounds,
-                *columns_of(metric, ratio).values(), baseline, _any([*trials, *base], "includes_scheduling"), single,
-            ))  # fmt: skip
-    return pd.DataFrame(rows, columns=list(OVERHEAD_COLUMNS))
+            rows.append(
+                _cell(key, metric)
+                | {"ratio": ratio.ratio, "ratio_low": low, "ratio_high": high}
+                | columns_of(metric, ratio)
+                | {"baseline": baseline, "includes_scheduling": _any([*trials, *base], "includes_scheduling")}
+                | {"values": single}
+            )
+    return rows
 
 
-def overheads_by_repetition(best: list[Row], baseline: str | None) -> pd.DataFrame:
-    """Return the overheads of every repetition separately, with the column `repetition` first.
+def overheads_by_repetition(best: list[Row], baseline: str | None) -> list[Row]:
+    """Return the overheads of every repetition separately, with the column `repetition` first."""
+    known = (row for row in best if row["repetition"] is not None)
+    return [
+        {"repetition": repetition} | row
+        for (repetition,), trials in sorted(by_columns(known, ["repetition"]).items())
+        for row in overheads(trials, baseline)
+    ]
 
-    `best` are the valid trials, as rows from `plain_rows`.
-    """
-    import pandas as pd
 
-    by_repetition: dict[int, list[Row]] = {}
-    for row in best:
-        if row["repetition"] is not None:
-            by_repetition.setdefault(row["repetition"], []).append(row)
-    parts = []
-    for repetition, rows in sorted(by_repetition.items()):
-        part = overheads(rows, baseline)
-        part.insert(0, "repetition", repetition)
-        if len(part):
-            parts.append(part)
-    if not parts:
-        return pd.DataFrame(columns=["repetition", *OVERHEAD_COLUMNS])
-    return pd.concat(parts, ignore_index=True)
+def _cell(key: tuple[Any, ...], metric: Metric) -> Row:
+    """Return the first columns of a row about a metric in a cell."""
+    return dict(zip((UNIT, *CONDITION), key, strict=True)) | {"quantity": metric.name}
 
 
 def columns_of(metric: Metric, ratio: Contrast) -> Row:
-    """Return the columns of a row about the overhead for a ratio x/b, in the order of OVERHEAD_COLUMNS."""
+    """Return the columns of a row about the overhead for a ratio x/b."""
     percent, low, high = ratio.overhead(metric.gain)
     return {
         "overhead_percent": percent, "ci_low_percent": low, "ci_high_percent": high, "n": ratio.n,
@@ -143,9 +126,7 @@ def ratios(trials: list[Row], baseline: str, metric: str) -> dict[str, Contrast]
 
     `trials` are the rows from `plain_rows` for one condition.
     """
-    by_label: dict[str, list[Row]] = defaultdict(list)
-    for trial in trials:
-        by_label[trial[UNIT]].append(trial)
+    by_label = grouped(trials, lambda trial: str(trial[UNIT]))
     base = by_label.pop(baseline, [])
     by_network = {label: paired(rows, base, METRICS[metric])[0] for label, rows in by_label.items()}
     return {label: ratio for label, ratio in by_network.items() if ratio is not None}
@@ -166,7 +147,8 @@ def protections(best: list[Row], networks: Mapping[str, Any]) -> list[Row]:
     cells = by_cell(best)
     unprotected_labels = _unprotected_labels(networks)
     rows = []
-    for (label, *condition), trials in cells.items():
+    for key, trials in cells.items():
+        label, *condition = key
         against = unprotected_labels.get(label, label)
         if against == label and condition[_SECURITY] in NOT_PROTECTED:
             continue
@@ -176,12 +158,7 @@ def protections(best: list[Row], networks: Mapping[str, Any]) -> list[Row]:
             ratio, _ = paired(trials, base, metric)
             if ratio is None:
                 continue
-            rows.append(
-                {UNIT: label, "against": against}
-                | dict(zip(CONDITION, condition, strict=True))
-                | {"quantity": metric.name}
-                | columns_of(metric, ratio)
-            )
+            rows.append({UNIT: label, "against": against} | _cell(key, metric) | columns_of(metric, ratio))
     return rows
 
 
@@ -197,10 +174,7 @@ def _unprotected_labels(networks: Mapping[str, Any]) -> dict[str, str]:
 
 def by_cell(trials: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
     """Return the trials by (network_label, *condition), in the order in which cells were first measured."""
-    cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in trials:
-        cells[(row[UNIT], *(row[name] for name in CONDITION))].append(row)
-    return cells
+    return by_columns(trials, (UNIT, *CONDITION))
 
 
 def paired(
@@ -237,14 +211,15 @@ def by_repetition(trials: list[Row], metric: str) -> dict[int, float]:
     """Return the positive values of a metric by repetition.
 
     Imported data may contain a cell twice in the same repetition. Such values are averaged, because they are
-    not independent repetitions.
+    not independent repetitions. The result is empty if a rate is 0 in one repetition, because it has no ratio.
     """
-    values: dict[int, list[float]] = defaultdict(list)
-    for trial in trials:
-        for value in _values([trial], metric):
-            if value > 0:
-                values[trial["repetition"] or 0].append(value)
-    return {repetition: statistics.geometric_mean(same) for repetition, same in values.items()}
+    if METRICS[metric].gain and 0 in _values(trials, metric):
+        return {}
+    values = ((trial["repetition"] or 0, value) for trial in trials for value in _values([trial], metric))
+    positive = grouped((pair for pair in values if pair[1] > 0), lambda pair: int(pair[0]))
+    return {
+        number: statistics.geometric_mean([value for _, value in same]) for number, same in positive.items()
+    }
 
 
 def logs(trials: list[Row], metric: str, base: list[Row] | None = None) -> tuple[dict[int, float], float]:

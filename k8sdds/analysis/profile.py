@@ -1,7 +1,8 @@
 """Reduce samples of stacks to a profile, and divide its CPU time by component.
 
 A profile contains the work of one attempt: that of the participants and of the network's own programs, and the work on
-packets in interrupts and kernel threads. It leaves out idle cores and other programs.
+packets in interrupts and kernel threads. It leaves out idle cores and other programs. `k8sdds-link` is one of these: it
+does what links do without CPU time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MAX_PROFILE_BYTES = 64 * 1024 * 1024
 Name = Annotated[str, Field(max_length=400)]
 Frames = Annotated[list[Name], Field(max_length=128)]
 Owner = Callable[[int], str | None]
-"""Returns whose process an id belongs to: `components.PARTICIPANT`, `components.NETWORK`, or None."""
+"""Returns the owner of the process with an id by the names of `components`; None if it has none."""
 
 _INTERRUPT = re.compile(r"asm_(sysvec|common_interrupt|exc_nmi)|el1h?_|run_ksoftirqd|common_interrupt")
 _SOFTIRQ = re.compile(r"handle_softirqs|__do_softirq|net_rx_action")
@@ -67,7 +68,7 @@ class Profile(Shape):
     hertz: Integer
     window_ns: Integer
     others_ns: Integer
-    """CPU time of other programs."""
+    """CPU time of other programs, including `k8sdds-link`."""
     stacks: Annotated[list[Stack], Field(max_length=MAX_STACKS)]
 
     @property
@@ -93,18 +94,10 @@ class _Weights:
 def reduce(
     samples: Iterable[Sample], events: Iterable[str], hertz: int, start_ns: int, end_ns: int, owner: Owner
 ) -> Profile:
-    """Return the profile of an interval.
+    """Return the profile of an interval by CLOCK_MONOTONIC, from samples that may be of other times and programs.
 
-    Args:
-        samples: The samples, also of other times and programs.
-        events: The names of the recorded events.
-        hertz: Samples per second and core.
-        start_ns: Start of the interval, by CLOCK_MONOTONIC.
-        end_ns: Its end.
-        owner: Whose process an id belongs to.
-
-    Raises:
-        UnreadableError: The recording does not contain all of the interval, or perf lost samples in it.
+    `owner` returns whose process an id belongs to. Raises UnreadableError if the recording does not contain all of the
+    interval, or if perf lost samples in it.
     """
     stacks: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], _Weights] = {}
     others_ns = recorded = lost = 0
@@ -154,18 +147,22 @@ def _require_complete(missing_ns: int, hertz: int, recorded: int, lost: int) -> 
 
 def _key(sample: Sample, owner: Owner) -> tuple[str, str, tuple[str, ...], tuple[str, ...]] | None:
     """Return owner, process, user and kernel stack of a sample; None if it is not part of the attempt's work."""
-    if sample.pid and (owned := owner(sample.pid)):
+    owned = owner(sample.pid) if sample.pid else None
+    if owned is not None and owned != components.LINK:
         return owned, sample.process, sample.user, sample.kernel
-    work = _work_on_packets(sample.kernel)
+    work = _work_on_packets(sample.kernel, owned == components.LINK)
     return (components.INTERRUPTS, components.INTERRUPTS, (), work) if work else None
 
 
-def _work_on_packets(kernel: tuple[str, ...]) -> tuple[str, ...]:
+def _work_on_packets(kernel: tuple[str, ...], of_link: bool) -> tuple[str, ...]:
     """Return the part of a stack of another process that is a softirq after an interrupt, or a kernel thread's work.
 
-    A softirq that another process caused by a system call is its own work.
+    A softirq that another process caused by a system call is its own work. That of `k8sdds-link` (`of_link`) is not:
+    the node that its packet reaches processes the packet there, as it does after the interrupt of a real link.
     """
     interrupts = [index for index, name in enumerate(kernel) if _INTERRUPT.match(name)]
+    if of_link and not interrupts:
+        interrupts = [index for index, name in enumerate(kernel) if _SOFTIRQ.match(name)][:1]
     if interrupts:
         within = kernel[interrupts[-1] :]
         # At the end of an interrupt of an idle core, softirqs of timers run too.
@@ -178,9 +175,7 @@ def _work_on_packets(kernel: tuple[str, ...]) -> tuple[str, ...]:
 def summary(profile: Profile, packets: int | None) -> ProfileSummary:
     """Return the CPU time by component, in the order of `COMPONENTS`.
 
-    Args:
-        profile: The profile.
-        packets: Packets that crossed the publishers' interfaces in the interval; None if unknown.
+    `packets` are those that crossed the publishers' interfaces in the interval; None if unknown.
     """
     ns, cycles = dict.fromkeys(COMPONENTS, 0), dict.fromkeys(COMPONENTS, 0)
     for stack in profile.stacks:
@@ -215,12 +210,7 @@ def summary(profile: Profile, packets: int | None) -> ProfileSummary:
 
 
 def read(folder: Path) -> Profile:
-    """Return the profile in the raw folder of an attempt.
-
-    Raises:
-        OSError: There is none.
-        UnreadableError: It is damaged.
-    """
+    """Return the profile in the raw folder of an attempt. Raises OSError, or UnreadableError if it is damaged."""
     path = folder / FILE
     document = reading.json_file(path, max_bytes=MAX_PROFILE_BYTES)
     try:

@@ -45,7 +45,7 @@ class Measured:
     excluded: bool = False
     """Whether it fails a requirement for certain."""
     failed: bool = False
-    """Whether it has no valid trial after all attempts."""
+    """Whether it has no valid trial after all attempts, or one in which no sample arrived."""
 
 
 def round_target(number: int, max_trials: int) -> int:
@@ -62,10 +62,8 @@ def rounds(max_trials: int) -> int:
 def first_round(designs: Sequence[Sequence[str]]) -> Iterator[int]:
     """Yield the configurations in the order in which they reduce the uncertainty about all of them most.
 
-    Each takes time and memory in proportion to the number of configurations and of those before it.
-
-    Args:
-        designs: The value of each choice, for each configuration.
+    Each takes time and memory in proportion to the number of configurations and of those before it. `designs` has the
+    value of each choice, for each configuration.
     """
     import numpy as np
 

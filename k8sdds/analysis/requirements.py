@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from k8sdds.analysis import missing
 from k8sdds.analysis.overhead import Row
-from k8sdds.analysis.statistics import CONFIDENCE, t_interval, t_quantile
+from k8sdds.analysis.statistics import CONFIDENCE, exp, t_interval, t_quantile
 from k8sdds.model.application import Requirement
 from k8sdds.results.metrics import METRICS
 
@@ -45,11 +45,6 @@ def corrected_level(error: float, configurations: int, rounds: int = 1) -> float
     `overall`). Which one is named depends on the same results, so that the probabilities of all add up: at most
     configurations · level (Bonferroni's inequality). A search measures more or ends depending on the results of each
     round, and could have ended after any of them, which gives configurations · rounds · level = error.
-
-    Args:
-        error: Largest probability that a configuration is named as meeting all requirements and is beyond a limit.
-        configurations: Number of configurations that could have been named.
-        rounds: How often the results were looked at.
     """
     return error / (max(configurations, 1) * rounds)
 
@@ -70,7 +65,7 @@ class Judgement:
     """Repetitions that would decide an undecided requirement if the mean and the spread stay as they are; None if it is
     decided, or the number is unknown or above MAX_FURTHER."""
     why: str = ""
-    """Why an undecided requirement is undecided."""
+    """Why an undecided requirement is undecided, or one is not met without an interval: no sample arrived."""
     longer_s: float | None = None
     """How long trials must be so that they probably have enough samples; None if unknown, or they have enough."""
 
@@ -88,6 +83,9 @@ def judge(requirement: Requirement, trials: Sequence[Row], level: float = LEVEL)
     metric = METRICS[requirement.metric]
     known = [(float(row[metric.name]), row) for row in trials if row.get(metric.name) is not None]
     values = [value for value, _ in known]
+    if (silent := missing.without_samples(trials)) and not requirement.at_least:
+        value = fmean(values) if len(values) == len(trials) else None
+        return Judgement(requirement, NOT_MET, value, None, None, len(values), None, silent)
     if not values:
         why = missing.reason(list(trials), metric.name) if trials else "no valid trial"
         longer = missing.extended_s(trials, missing.factor(trials, metric.name))
@@ -111,7 +109,7 @@ def judge(requirement: Requirement, trials: Sequence[Row], level: float = LEVEL)
             longer_s = missing.extended_s(trials, floor / requirement.limit)
             why = "too few samples for so small a share"
         further = further if further is not None and further <= MAX_FURTHER else None
-    back = _exp if log else float
+    back = exp if log else float
     bounds = (None if bound is None else back(bound) for bound in (low, high))
     return Judgement(
         requirement,
@@ -183,16 +181,11 @@ def zero_share_percent(level: float) -> float:
     return -100 * math.log(level)
 
 
-def _exp(value: float) -> float:
-    # The interval of a few very different values can exceed the range of floating-point numbers.
-    return math.exp(min(value, 700))
-
-
 # -- the CPU time of nodes ------------------------------------------------------------------------------------
 
 
 def budget_rows(trials: Mapping[str, Sequence[Row]]) -> list[Row]:
-    """Return the CPU time for each block in which all flows have it, of the busiest node and of all nodes.
+    """Return `node_cpu_percent` and `total_cpu_percent` of each block in which all flows have trials; None if unknown.
 
     The flows are measured one at a time, so a sum joins the trials of one block. In a block, the CPU time of a node is
 
@@ -200,12 +193,6 @@ def budget_rows(trials: Mapping[str, Sequence[Row]]) -> list[Row]:
 
     where the latter is the sum over flows too, unless the flows were measured with the others as background: then each
     trial has the packets of all flows, and the largest part counts.
-
-    Args:
-        trials: Valid trials of a configuration by flow, each with its BLOCK.
-
-    Returns:
-        `node_cpu_percent` and `total_cpu_percent` by block; None if a trial does not have them.
     """
     by_block: dict[Any, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for flow, own in trials.items():
@@ -238,7 +225,8 @@ def _by_node(flows: Sequence[Sequence[Row]]) -> list[float]:
             parts = [nodes[node] for nodes in known if node in nodes]
             participants[node] += fmean(part["participants"] for part in parts)
             shared[node].append(fmean(part["shared"] for part in parts))
-    total = max if any(_has_background(row) for own in flows for row in own) else sum
+    with_background = any((row.get("background") or "none") != "none" for own in flows for row in own)
+    total = max if with_background else sum
     return [used + total(shared[node]) for node, used in participants.items()]
 
 
@@ -246,7 +234,3 @@ def _nodes(row: Row) -> dict[str, dict[str, float]]:
     """Return the CPU time by node of a record, or of a row of the tidy table, where it is JSON text."""
     value = row.get("nodes_cpu")
     return json.loads(value) if isinstance(value, str) else value or {}
-
-
-def _has_background(row: Row) -> bool:
-    return (row.get("background") or "none") != "none"

@@ -153,9 +153,6 @@ def log_mean(values: Sequence[float]) -> Estimate:
 
     Source: Limpert, Stahel, Abbt, "Log-normal distributions across the sciences", BioScience 51(5), 2001;
     t interval: Student, Biometrika 6(1), 1908.
-
-    Raises:
-        ValueError: There are no values, or a value is not positive and finite.
     """
     contrast = one_sample(_logs(values))
     return Estimate(contrast.ratio, *contrast.bounds, contrast.n)
@@ -165,9 +162,6 @@ def linear_mean(values: Sequence[float]) -> Estimate:
     """Return the arithmetic mean with a t interval, for quantities that may be 0, such as losses and idle shares.
 
     Source: Student, Biometrika 6(1), 1908.
-
-    Raises:
-        ValueError: There are no values, or a value is not finite.
     """
     if not values or not all(math.isfinite(value) for value in values):
         raise ValueError("a mean requires at least one value, and finite values")
@@ -176,14 +170,10 @@ def linear_mean(values: Sequence[float]) -> Estimate:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Return exp(mean ln x).
+    """Return exp(mean ln x). A value of 0 or below, which has no logarithm, is an error in the data.
 
     Source: Fleming, Wallace, "How not to lie with statistics: the correct way to summarize benchmark
     results", CACM 29(3), 1986 (ratios are averaged geometrically).
-
-    Raises:
-        ValueError: There are no values, or a value is not positive and finite. A value of 0 would make the mean
-            0, and a negative value has no logarithm. Both indicate an error in the data.
     """
     return math.exp(math.fsum(_logs(values)) / len(values))
 
@@ -238,9 +228,6 @@ def paired_ratio(
     Source: t interval on paired log ratios as in Kalibera, Jones, "Rigorous benchmarking in reasonable time",
     ISMM 2013 (ratios with intervals), with Student's paired t instead of Fieller's theorem, which the log
     scale makes unnecessary.
-
-    Raises:
-        ValueError: The lengths differ, there are no pairs, or a value is not positive and finite.
     """
     logs = [x - b for x, b in zip(_logs(values), _logs(baselines), strict=True)]
     return one_sample(logs, rounding, confidence)

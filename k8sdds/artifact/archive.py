@@ -47,12 +47,7 @@ class PackedArtifact:
 
 
 def pack(folders: Sequence[Path], output: Path, description: Description | None = None) -> PackedArtifact:
-    """Pack run folders into `output`, a ZIP file that must not exist.
-
-    Raises:
-        InputError: A folder is not a run folder, is in use, or has a secret in its essential files, or two
-            folders have the same name. In these cases no file is left behind.
-    """
+    """Pack run folders into `output`, a ZIP file that must not exist."""
     description = description or Description()
     check_output(output)
     runs = [_packed_run(_opened(folder)) for folder in folders]
@@ -75,7 +70,7 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
 
 
 def check_output(output: Path) -> None:
-    """Check the name of an archive to write. Raises InputError."""
+    """Check the name of an archive to write."""
     if output.suffix != ".zip":
         raise InputError(
             f"{output}: an artifact must be a ZIP file", "use an --output name that ends in .zip"
@@ -103,9 +98,7 @@ def _packed_run(folder: RunFolder) -> PackedRun:
     attempts = folder.attempts()
     events = folder.events()
     testbed = campaign.get("testbed")
-    testbed = testbed if isinstance(testbed, dict) else {"name": testbed}
-    facts = testbed.get("facts")
-    facts = facts if isinstance(facts, dict) else {}
+    testbed = testbed.get("name") if isinstance(testbed, dict) else testbed
     valid = {str(attempt.get("trial_id")) for attempt in attempts if attempt.get("valid") is True}
     # Also those that a search planned while it ran.
     trials = len(folder.planned) or len({str(attempt.get("trial_id")) for attempt in attempts})
@@ -120,8 +113,8 @@ def _packed_run(folder: RunFolder) -> PackedRun:
         experiment=str(campaign.get("experiment") or "not recorded"),
         command=shlex.join(map(str, command)) if isinstance(command, list) else str(command or ""),
         version=str(campaign.get("k8sdds_version") or "not recorded"),
-        perftest=" ".join(str(facts.get("perftest") or "").split()),
-        testbed=str(testbed.get("name") or "not recorded"),
+        perftest=" ".join(str(folder.facts.get("perftest") or "").split()),
+        testbed=str(testbed or "not recorded"),
         started_at=campaign.get("started_at"),
         ended_at=max(times, default=campaign.get("started_at")),
         complete=bool(trials) and len(valid) >= trials,
@@ -154,7 +147,7 @@ def _write(archive: zip_format.Writer, runs: list[PackedRun], description: Descr
         add(f"locks/{run.name}.json", environment_of(run.folder).encode())
     judged = verdicts(runs, claims)
     add("locks/python.txt", python_packages().encode())
-    add("claims/claims.yaml", claims_.read(description.claims).encode())
+    add("claims/claims.yaml", claims_.CLAIMS.read(description.claims)[1].encode())
     add("expected/claims.json", _json(judged).encode())
     add(NAME, _json({**summary(runs, description), "claims": judged}).encode())
     add("README.md", readme.text(runs, description, claims, judged).encode())

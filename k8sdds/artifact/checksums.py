@@ -34,11 +34,7 @@ def size(paths: Iterable[str]) -> int:
 
 
 def read(content: bytes | bytearray) -> dict[str, str]:
-    """Return the checksums by path.
-
-    Raises:
-        ValueError: A line is invalid or repeats a path. The message contains the line number.
-    """
+    """Return the checksums by path. Raises ValueError, which names the line."""
     sums: dict[str, str] = {}
     # Only "\n" ends a line: a path may contain other characters that str.splitlines treats as line ends.
     for number, line in enumerate(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="\n"), 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from k8sdds.artifact import zip_format
@@ -29,7 +29,7 @@ def candidates(folder: Path) -> Iterator[tuple[str, Path, str | None]]:
 
     Symbolic links are never followed, because they may lead to any file of this machine.
     """
-    for name in _walk(str(folder)):
+    for name in walk(folder, DERIVED):
         path = folder / name
         yield name, path, exclusion(name, path)
 
@@ -48,12 +48,11 @@ def exclusion(name: str, path: Path) -> str | None:
     return zip_format.name_problem(name)
 
 
-def _walk(folder: str) -> Iterator[str]:
-    for parent, folders, files in os.walk(folder, onerror=_raise):
-        inside = parent[len(folder) :].strip("/")
-        if not inside:
-            folders[:] = [name for name in folders if name not in DERIVED]
-        folders.sort()
+def walk(folder: Path, without: Collection[str] = ()) -> Iterator[str]:
+    """Yield the path of each file and link in a folder, except in some of its folders, sorted by folder."""
+    for parent, folders, files in os.walk(str(folder), onerror=_raise):
+        inside = parent[len(str(folder)) :].strip("/")
+        folders[:] = sorted(name for name in folders if inside or name not in without)
         links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
         for name in sorted([*files, *links]):
             yield f"{inside}/{name}" if inside else name

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 NAME = "ro-crate-metadata.json"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
+KINDS = {
+    "md": "text/markdown", "json": "application/json", "csv": "text/csv", "xml": "application/xml",
+    "json5": "application/json5",
+}  # fmt: skip
 RUN_FILES = {
     "campaign.json": ("experiment, testbed and versions of the campaign", "application/json"),
     "experiment.yaml": ("the resolved experiment with all defaults", "application/yaml"),
@@ -26,9 +30,9 @@ RUN_FILES = {
     "events.jsonl": ("events between the trials", "application/jsonl"),
 }
 INPUT_FOLDERS = {
-    QOS: ("a QoS profile, unchanged", "application/xml"),
-    MIDDLEWARE_CONFIG: ("a configuration of the middleware, unchanged", "application/xml"),
-    LINK_FILES: ("delays, losses or rates of a link, unchanged", "text/plain"),
+    QOS: "a QoS profile, unchanged",
+    MIDDLEWARE_CONFIG: "a configuration of the middleware, unchanged",
+    LINK_FILES: "delays, losses or rates of a link, unchanged",
 }
 STUDY = {
     "@type": "ScholarlyArticle",
@@ -40,14 +44,7 @@ STUDY = {
 
 
 def metadata(description: Description, runs: list[PackedRun], own: dict[str, str], published: str) -> str:
-    """Return the text of ro-crate-metadata.json.
-
-    Args:
-        description: Metadata from the author.
-        runs: The packed runs.
-        own: Descriptions of the artifact's own files, by path.
-        published: ISO date of the newest campaign.
-    """
+    """Return the text of ro-crate-metadata.json; `own` describes the artifact's own files, by path."""
     # Importing rocrate takes half a second, and only packing needs it.
     from rocrate.model.contextentity import ContextEntity
     from rocrate.rocrate import ROCrate
@@ -93,9 +90,7 @@ def _license(name: str | None) -> tuple[str, dict[str, Any]]:
 
 
 def _file(crate: ROCrate, path: str, description: str, kind: str | None = None) -> Any:
-    kind = kind or {"md": "text/markdown", "json": "application/json", "csv": "text/csv"}.get(
-        path.rpartition(".")[2], "text/plain"
-    )
+    kind = kind or KINDS.get(path.rpartition(".")[2], "text/plain")
     return crate.add_file(
         dest_path=path, properties={"name": path, "description": description, "encodingFormat": kind}
     )
@@ -107,7 +102,7 @@ def _action(crate: ROCrate, add: Any, run: PackedRun, k8sdds: Any, authors: list
     files = {path: _file(crate, f"{at}/{path}", *RUN_FILES[path]) for path in RUN_FILES if path in run.sums}
     inputs = [files["experiment.yaml"]] if "experiment.yaml" in files else []
     inputs += [
-        _file(crate, f"{at}/{path}", *described)
+        _file(crate, f"{at}/{path}", described)
         for path in sorted(run.sums)
         for folder, described in INPUT_FOLDERS.items()
         if path.startswith(f"{folder}/")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from k8sdds.artifact import checksums, zip_format
+from k8sdds.artifact import checksums, files, zip_format
 from k8sdds.artifact.zip_format import Damaged
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained, is_resource
@@ -50,11 +50,7 @@ class Verification:
 
 
 def verify(path: Path, expect: str | None = None) -> Verification:
-    """Verify an artifact, and if `expect` is given, that it has this content ID.
-
-    Raises:
-        InputError: the path does not exist or cannot be read.
-    """
+    """Verify an artifact, and if `expect` is given, that it has this content ID."""
     with explained(f"cannot read {path}", "make it readable, or specify another path"):
         if not path.is_dir() and not path.is_file():
             raise InputError(
@@ -84,8 +80,8 @@ def _verify_archive(path: Path) -> Verification:
             listing = entries.pop(checksums.NAME, None)
             limit = min(MAX_LISTING_BYTES, 2 * checksums.size(entries) + (1 << 20))
             # Of the folders, only those of raw files have an entry.
-            files = [(name, entry) for name, entry in entries.items() if not _RAW.fullmatch(name)]
-            contents = ((name, archive.content(entry)) for name, entry in files)
+            packed = [(name, entry) for name, entry in entries.items() if not _RAW.fullmatch(name)]
+            contents = ((name, archive.content(entry)) for name, entry in packed)
             found = _verify(archive.content(listing) if listing else None, limit, contents)
             result = replace(found, format=archive.format)
             if not result.findings:
@@ -101,18 +97,9 @@ def _verify_folder(folder: Path) -> Verification:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Content]]:
-    for parent, folders, files in os.walk(folder, onerror=_raise):
-        folders.sort()
-        links = [name for name in folders if (Path(parent) / name).is_symlink()]
-        for name in sorted([*files, *links]):
-            path = Path(parent) / name
-            relative = os.fsencode(path.relative_to(folder)).decode("utf-8", "backslashreplace")
-            if relative != checksums.NAME:
-                yield relative, _file(path)
-
-
-def _raise(error: OSError) -> None:
-    raise error
+    for name in files.walk(folder):
+        if name != checksums.NAME:
+            yield os.fsencode(name).decode("utf-8", "backslashreplace"), _file(folder / name)
 
 
 def _file(path: Path) -> Iterator[bytes]:

@@ -90,11 +90,7 @@ class Writer:
         self._zip.writestr(_info(name), b"")
 
     def add(self, name: str, parts: Iterable[bytes]) -> tuple[str, int]:
-        """Add a file; return its SHA-256 and its size. If `parts` raises, the archive is as it was before.
-
-        Raises:
-            InputError: The content exceeds a limit.
-        """
+        """Add a file; return its SHA-256 and its size. If `parts` raises, the archive is as it was before."""
         with tempfile.SpooledTemporaryFile(CHUNK_BYTES) as content:
             for part in parts:
                 content.write(part)

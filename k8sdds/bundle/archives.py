@@ -30,9 +30,7 @@ NO_ARCHIVES: Archives = MappingProxyType({})
 def provided(image: Image, arch: str, archives: Sequence[Path], report: Report) -> Provided:
     """Return an image for an architecture from the first archive that contains it, copied into the cache.
 
-    Raises:
-        InputError: No archive contains it, or an archive is damaged.
-        NotCached: It is not in the cache, in a block of `cache.frozen`.
+    Raises NotCached if it is not there, in a block of `cache.frozen`.
     """
     with explained(f"cannot read an archive of {image.name}", f"give a file that exists: {OPTION}"):
         digests = {path: oci.file_sha256(path) for path in archives}

@@ -74,11 +74,7 @@ class Bundle:
 
     @classmethod
     def open(cls, path: Path) -> Bundle:
-        """Read a bundle from its folder, or from a .tar file, which is unpacked into the cache.
-
-        Raises:
-            InputError: It is not a valid bundle.
-        """
+        """Read a bundle from its folder, or from a .tar file, which is unpacked into the cache."""
         folder = _unpacked(path) if path.is_file() else path
         try:
             data = reading.json_file(folder / INDEX, CREATE)
@@ -132,7 +128,7 @@ class Bundle:
         return tuple(dict.fromkeys(_suite(item) for item in self.items if item.kind == "package"))
 
     def packages(self, arch: str, suite: str) -> list[Item]:
-        """Return the packages for a distribution and their index, all in one folder. Raises PrerequisiteError."""
+        """Return the packages for a distribution and their index, all in one folder."""
         all_suites = [item for kind in ("package", "index") for item in self._of(kind, arch)]
         items = [item for item in all_suites if _suite(item) == suite]
         if not items:
@@ -148,10 +144,7 @@ class Bundle:
         return self.folder / item.path
 
     def archive(self, arch: str, names: Sequence[str] | None = None) -> Path:
-        """Return an OCI archive of these images, or of all of an architecture, for `ctr images import`, from the cache.
-
-        Raises PrerequisiteError if the bundle does not contain one of the images.
-        """
+        """Return an OCI archive for `ctr images import`, from the cache: of these images, or all of an architecture."""
         images = self.images(arch)
         for name in names or ():
             if name not in {image.name for image in images}:

@@ -24,7 +24,7 @@ from k8sdds.system.paths import LIBEXEC, built_folder, cache_folder
 
 KEEP = {
     "archives": 6, "bases": 2, "bundles": 3, "emulators": 1, LIBEXEC: 3, "native": 2, "official": 2, "packages": 2,
-    "programs": 2, "rootfs": 2, "sysroots": 2, "unpacked": 2,
+    "programs": 2, "rootfs": 2, "sysroots": 4, "unpacked": 2,
 }  # fmt: skip
 """Number of most recently used entries to keep per group. A deploy uses three archives per architecture."""
 RECENT_S = 2 * 3600
@@ -148,16 +148,10 @@ def _about(seconds: int) -> str:
 def creating(
     path: Path, step: str = "", report: Report = lambda _: None, lock: str = ".lock"
 ) -> Iterator[bool]:
-    """Hold an exclusive lock and yield whether an entry is missing. On exit, mark the entry as used.
+    """Hold an exclusive lock and yield whether an entry is missing, which the caller must then create.
 
-    Args:
-        path: The entry, which the caller must create if it is missing.
-        step: What creates it, such as `building etcd`.
-        report: Receives the step if the entry is missing.
-        lock: Name of the lock file, in the folder of the entry.
-
-    Raises:
-        NotCached: The entry is missing in a block of `frozen`.
+    On exit, the entry is marked as used. `report` receives the step that creates it, such as `building etcd`. Raises
+    NotCached if it is missing in a block of `frozen`.
     """
     missing_steps = _missing.get()
     if missing_steps is not None and path.exists():
@@ -236,14 +230,10 @@ def prune(dry_run: bool = False) -> int:
 
 
 def empty(dry_run: bool = False) -> tuple[int, list[str]]:
-    """Remove all entries, even if another command is using them.
+    """Remove all entries, even if another command is using them; return the bytes freed, and the kinds that were kept.
 
-    Entries mounted in running local nodes are kept, and so are the native programs of this installation.
-
-    With `dry_run`, nothing is removed.
-
-    Returns:
-        The bytes freed, and the kinds of the entries that were kept.
+    Entries mounted in running local nodes are kept, and so are the native programs of this installation. With
+    `dry_run`, nothing is removed.
     """
     protected, has_nodes = _mounted_in_nodes()
     protected.add(built_folder())
@@ -319,10 +309,8 @@ def remove(path: Path, older_than_s: float | None = None, dry_run: bool = False)
 def _size(path: Path, counted: set[int], last_links: bool = False) -> int:
     """Return the disk space of a path in bytes.
 
-    Args:
-        path: A file or folder.
-        counted: Inodes that are not counted again; extended by those of the path.
-        last_links: Count only files that have no other hard link.
+    Inodes in `counted` are not counted again, and it is extended. With `last_links`, only files without other hard
+    links count.
     """
     total = 0
     pending = [path]

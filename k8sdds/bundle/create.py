@@ -33,14 +33,8 @@ def cached_bundle(
 ) -> Bundle:
     """Return the bundle in the cache, and create it if it is missing or its contents have changed.
 
-    Args:
-        arches: Architectures.
-        report: Called with each step that takes long.
-        only_k8sdds: Include only the images of k8sdds, which need no build of Kubernetes.
-        required: Images that must be included. Others that k8sdds does not build are left out.
-        archives: Archives of images, which replace their registries.
-
-    Raises what `parts.build` raises.
+    With `only_k8sdds`, it has only the images of k8sdds, which need no build of Kubernetes. Images that are neither
+    built nor required are left out. Archives of images replace their registries.
     """
     check_architectures(arches)
     if not cache.is_frozen():
@@ -87,19 +81,9 @@ def create(
 ) -> Bundle:
     """Create a bundle in a new folder. If this fails, no folder is left behind.
 
-    Args:
-        output: The folder.
-        arches: Architectures.
-        report: Called with each step that takes long.
-        suites: Code names of the distributions whose node packages the bundle includes.
-        apt_sources: File with the apt sources of these packages. None uses this machine's sources.
-        required: Images without which the bundle is not created. Others that are not available are left out.
-        archives: Archives of images, which replace their registries.
-        verify: Receives the bundle before it becomes visible; raises if it must not be created.
-
-    Raises:
-        InputError: An argument is invalid.
-        PrerequisiteError: A part of the bundle cannot be built or fetched.
+    `suites` are the distributions whose node packages it includes, from `apt_sources` instead of this machine's.
+    Images that are not available are left out unless they are required. Archives of images replace their registries.
+    `verify` receives the bundle before it becomes visible, and raises if it must not be created.
     """
     check(output, arches, suites)
     _check_writable(output)
@@ -127,12 +111,7 @@ def create(
 
 
 def check_architectures(arches: Sequence[str]) -> None:
-    """Check that images and bundles can be created for these architectures. Makes no changes.
-
-    Raises:
-        InputError: An architecture is unknown or given twice.
-        PrerequisiteError: A program that the build requires is missing.
-    """
+    """Check that images and bundles can be created for these architectures. Makes no changes."""
     for arch in arches:
         if arch not in versions.BUNDLE_ARCHITECTURES:
             raise InputError(
@@ -149,11 +128,7 @@ def check_architectures(arches: Sequence[str]) -> None:
 
 
 def architectures_of(profile: Profile, requested: Sequence[str]) -> list[str]:
-    """Return the architectures of a profile's machines, or the requested ones if they include those.
-
-    Raises:
-        InputError: A bundle cannot match the profile, or the requested architectures do not.
-    """
+    """Return the architectures of a profile's machines, or the requested ones if they include those."""
     if profile.kubernetes.version != versions.KUBERNETES:
         raise InputError(
             f"{profile.name} requires Kubernetes {profile.kubernetes.version}, but bundles contain"
@@ -180,12 +155,7 @@ def architectures_of(profile: Profile, requested: Sequence[str]) -> list[str]:
 
 
 def check(output: Path, arches: Sequence[str], suites: Sequence[str] = ()) -> None:
-    """Check that a bundle can be created. Makes no changes.
-
-    Raises:
-        InputError: An argument is invalid.
-        PrerequisiteError: A program that the build requires is missing.
-    """
+    """Check that a bundle can be created. Makes no changes."""
     check_architectures(arches)
     for suite in suites:
         packages.check_suite(suite)

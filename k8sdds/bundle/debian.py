@@ -29,22 +29,19 @@ SYSROOT_FOLDERS = ("lib", "usr/bin", "usr/include", "usr/lib")
 
 
 def archive(release: Release, arch: str, packages: Sequence[str], report: Report, of: str = "images") -> Path:
-    """Return a tar file with packages `of` something and their dependencies, from the cache.
-
-    Raises PrerequisiteError.
-    """
+    """Return a tar file with packages `of` something and their dependencies, from the cache."""
     return _cached(
         "bases", ".tar", of, release.codename, arch, packages, report, lambda new, to: new.rename(to)
     )
 
 
 def sysroot(release: Release, arch: str, packages: Sequence[str], report: Report) -> Path:
-    """Return a folder that a cross compiler builds against, from the cache. Raises PrerequisiteError."""
+    """Return a folder that a cross compiler builds against, from the cache."""
     return _cached("sysroots", "", "compilers", release.codename, arch, packages, report, _unpack)
 
 
 def program(release: Release, arch: str, package: str, name: str, report: Report) -> Path:
-    """Return a program that a package has in /usr/bin, from the cache. Raises PrerequisiteError."""
+    """Return a program that a package has in /usr/bin, from the cache."""
 
     def take(packed: Path, path: Path) -> None:
         with tarfile.open(packed) as source:
@@ -89,10 +86,7 @@ def mmdebstrap(
     log: Path,
     environment: Mapping[str, str] = NO_VARIABLES,
 ) -> None:
-    """Run mmdebstrap, with its output in a log and temporary files next to the target.
-
-    Raises PrerequisiteError, whose message contains `what`.
-    """
+    """Run mmdebstrap, with its output in a log and temporary files next to the target."""
     argv = ["mmdebstrap", *options, f"--include={','.join(packages)}", suite, str(target)]
     variables = {**os.environ, "TMPDIR": str(target.parent), **environment}
     remedy = f"run: k8sdds setup --for deploy; see the log: {log}"

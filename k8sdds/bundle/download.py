@@ -121,16 +121,9 @@ class Downloader:
         return None
 
     def fetch(self, wanted: Sequence[tuple[Release, str]]) -> list[Provided | Unavailable]:
-        """Download releases, each for an architecture.
+        """Download releases, each for an architecture; return each, or why it is not available.
 
         In a block of `cache.frozen`, only asks which servers answer; the releases returned do not exist.
-
-        Returns:
-            For each, the release, or why it is not available.
-
-        Raises:
-            WrongChecksum: A file differs from what was pinned or published.
-            PrerequisiteError: The cache cannot be written.
         """
         hosts = {host for release, _ in wanted for host in _hosts(release)}
         with ThreadPoolExecutor(PARALLEL) as pool:

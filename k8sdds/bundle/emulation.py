@@ -28,7 +28,7 @@ def inside(arch: str) -> str:
 
 
 def check(arch: str, on: str) -> None:
-    """Check whether an architecture can be emulated on nodes of another. Raises InputError."""
+    """Check whether an architecture can be emulated on nodes of another."""
     if arch not in versions.BUNDLE_ARCHITECTURES or on not in versions.BUNDLE_ARCHITECTURES:
         raise InputError(
             f"{arch} cannot be emulated on {on}",
@@ -43,10 +43,8 @@ def emulated(
 ) -> tuple[Path, list[tuple[str, str]]]:
     """Create an archive of images that run with emulation; their names end in -ARCHITECTURE.
 
-    The images of a bundle have one architecture; `on` is that of the nodes. Raises PrerequisiteError.
-
-    Returns:
-        The archive in the cache, and (reference, SHA-256 of the manifest) of each image.
+    The images of a bundle have one architecture; `on` is that of the nodes. Returns the archive in the cache, and
+    (reference, SHA-256 of the manifest) of each image.
     """
     arch = items[0].arch
     emulator = fetch_emulator(arch, on, report)

@@ -27,10 +27,7 @@ INSTALL_TIMEOUT_S = 900
 
 
 def build(program: Program, arch: str, report: Report) -> Path:
-    """Return a built program for an architecture, from the cache if its sources have not changed.
-
-    Raises PrerequisiteError.
-    """
+    """Return a built program for an architecture, from the cache if its sources have not changed."""
     # A cached program is used at once, even while another command builds another version of it.
     if found := cached(program, arch):
         return found

@@ -19,10 +19,7 @@ PUSH_TIMEOUT_S = 1800
 
 
 def references(names: Sequence[str]) -> list[str]:
-    """Return the references of the images of k8sdds with these names, or of all, before they are built.
-
-    Raises InputError if there is no image with one of the names.
-    """
+    """Return the references of the images of k8sdds with these names, or of all, before they are built."""
     every = [image.name for image in IMAGES if image.name.startswith(versions.LOCAL_REGISTRY)]
     tagged = {name.removeprefix(versions.LOCAL_REGISTRY): name for name in every}
     short = {name.partition(":")[0]: reference for name, reference in tagged.items()}
@@ -37,16 +34,13 @@ def references(names: Sequence[str]) -> list[str]:
 
 
 def select(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:
-    """Return the images of k8sdds for an architecture: all, or those with names such as `perftest` or `tools:1`.
-
-    Raises InputError if there is no image with one of the names.
-    """
+    """Return the images of k8sdds for an architecture: all, or those with names such as `perftest` or `tools:1`."""
     by_name = {item.name: item for item in bundle.images(arch)}
     return [by_name[reference] for reference in references(names)]
 
 
 def check_target(target: str) -> None:
-    """Check the target of a push. Raises InputError."""
+    """Check the target of a push."""
     if not target.strip("/") or "://" in target:
         what = f"{target} is a URL" if target.strip("/") else "no registry is given"
         raise InputError(what, "give REGISTRY or REGISTRY/PATH, such as registry.example/lab")
@@ -56,10 +50,6 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
     """Push images to TARGET/NAME:VERSION with skopeo; all architectures of a name become one image.
 
     skopeo uses the credentials that `skopeo login`, podman or docker stored. Returns the references.
-
-    Raises:
-        InputError: The target is not valid.
-        PrerequisiteError: skopeo is not installed or failed.
     """
     check_target(target)
     pushed = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from k8sdds.bundle import architecture, cache, debian, oci
 from k8sdds.bundle.contents import HOST_ARCH, TRIPLETS, Report
-from k8sdds.middleware import BACKENDS
+from k8sdds.middleware import ALWAYS_BUILT
 from k8sdds.middleware.k8sdds_perftest import build_record
 from k8sdds.system import cmake, debian_release, hashing
 from k8sdds.system.errors import PrerequisiteError
@@ -22,14 +22,13 @@ LIBRARIES = (
 )  # fmt: skip
 """Debian packages that perftest is built against, and the package with the Fast DDS discovery server."""
 SERVER = "fast-discovery-server"
+ROUTER, LICENSES = "zenohd", "zenoh-licenses.txt"
+"""The router of Zenoh and the licenses of its crates, if it is built."""
+SETUP_ZENOH = "run: k8sdds setup --for lab-zenoh"
 
 
 def programs(group: str, arch: str, report: Report) -> dict[str, Path]:
-    """Return the programs of a group (`perftest` or `discovery`): path in the image to file.
-
-    Raises:
-        PrerequisiteError: They are not installed, cannot be built, or are for another architecture.
-    """
+    """Return the programs of a group (`perftest` or `discovery`): path in the image to file."""
     files = _cross_compiled(arch, report) if _is_cross_compiled(arch) else _installed()
     for path in files.values():
         actual = architecture.of_file(path)
@@ -39,8 +38,9 @@ def programs(group: str, arch: str, report: Report) -> dict[str, Path]:
             )
     if group == "discovery":
         script = Path(native_program("discovery-server"))
-        return {"/opt/k8sdds/discovery-server": script, f"/usr/bin/{SERVER}": files[SERVER]}
-    return {f"/opt/k8sdds/{name}": path for name, path in files.items() if name != SERVER}
+        router = {f"/opt/k8sdds/{name}": files[name] for name in (ROUTER, LICENSES) if name in files}
+        return {"/opt/k8sdds/discovery-server": script, f"/usr/bin/{SERVER}": files[SERVER], **router}
+    return {f"/opt/k8sdds/{name}": path for name, path in files.items() if name not in (SERVER, ROUTER)}
 
 
 def hashes(arch: str, report: Report) -> list[str]:
@@ -50,7 +50,7 @@ def hashes(arch: str, report: Report) -> list[str]:
 
 
 def check(arch: str) -> None:
-    """Check whether a build for an architecture is possible, before starting it. Raises PrerequisiteError."""
+    """Check whether a build for an architecture is possible, before starting it."""
     if _is_cross_compiled(arch):
         _check_compiler(arch)
         return
@@ -87,9 +87,9 @@ def _installed() -> dict[str, Path]:
 
 
 def _check_middlewares(folder: Path) -> None:
-    """Check that all backends are in a folder, because an image contains all of them."""
+    """Check that the backends are in a folder, because an image contains all of them. That of Zenoh is optional."""
     recorded = build_record(folder)
-    for name in BACKENDS:
+    for name in ALWAYS_BUILT:
         if not (folder / f"libk8sdds-perftest-{name}.so").is_file():
             raise PrerequisiteError(
                 f"images contain every middleware, but {name} is {recorded.get(name, 'not built')}",
@@ -104,8 +104,10 @@ def _perftest(folder: Path, supervisor: Path) -> dict[str, Path]:
         folder / "k8sdds-transactions",
         folder / "k8sdds-link",
         *sorted(folder.glob("libk8sdds-perftest-*.so")),
+        folder / ROUTER,
+        folder / LICENSES,
     ]
-    return {path.name: path for path in paths}
+    return {path.name: path for path in paths if path.name not in (ROUTER, LICENSES) or path.is_file()}
 
 
 def _cross_compiled(arch: str, report: Report) -> dict[str, Path]:
@@ -117,40 +119,109 @@ def _cross_compiled(arch: str, report: Report) -> dict[str, Path]:
 def cross_compiled(arch: str, report: Report) -> tuple[Path, Path]:
     """Return the folder of programs built against Debian's libraries, and the folder with these, from the cache.
 
-    Raises:
-        PrerequisiteError: The compiler is not installed, or the build fails.
+    They include Zenoh if the programs of this machine do. If it cannot be built, the reason is reported.
     """
     _check_compiler(arch)
     release = debian_release.running("programs for other architectures")
-    step = f"building perftest for {arch}"
     try:
         sysroot = debian.sysroot(release, arch, LIBRARIES, report)
+        built = _with_zenoh(release, arch, sysroot, report) or _compiled(arch, sysroot, report)
     except cache.NotCached:
-        cache.require_all(step, cache.SECONDS["native"])
+        cache.require_all(f"building perftest for {arch}", cache.SECONDS["native"])
         raise
-    built = cache_folder() / "native" / f"{arch}-{_key(arch, sysroot)}"
-    with cache.creating(built, step, report) as missing:
-        if missing:
-            with tempfile.TemporaryDirectory(prefix=".new-", dir=built.parent) as folder:
-                _build(arch, sysroot, Path(folder))
-                _check_middlewares(Path(folder, "install/libexec/k8sdds"))
-                Path(folder, "install").rename(built)
     return built / "libexec/k8sdds", sysroot
 
 
-def _key(arch: str, sysroot: Path) -> str:
-    compiler = subprocess.run(
-        [f"{TRIPLETS[arch]}-g++", "--version"], capture_output=True, text=True, timeout=30, check=True
-    ).stdout.splitlines()[0]
-    key = hashlib.sha256(oci.canonical([sysroot.name, compiler]))
+def _with_zenoh(release: debian_release.Release, arch: str, sysroot: Path, report: Report) -> Path | None:
+    """Return the folder of programs with Zenoh. None if it is not built on this machine, or cannot be built."""
+    if sysroot in _without_zenoh or not _has_zenoh():
+        return None
+    try:
+        library = _rust_library() if arch != HOST_ARCH else None
+        rust = debian.sysroot(release, arch, (library,), report) if library else None
+        return _compiled(arch, sysroot, report, zenoh=True, rust=rust)
+    except PrerequisiteError as error:
+        report(f"without Zenoh for {arch}: {error.message} ({error.remedy})")
+        _without_zenoh.add(sysroot)
+        return None
+
+
+_without_zenoh: set[Path] = set()
+"""Sysroots for which this process could not build Zenoh. It does not try again: all images have the same programs."""
+
+
+def _has_zenoh() -> bool:
+    """Return whether Zenoh is built on this machine, which also means that its crates are downloaded."""
+    try:
+        return bool(native_program(ROUTER))
+    except PrerequisiteError:
+        return False
+
+
+def _compiled(
+    arch: str, sysroot: Path, report: Report, zenoh: bool = False, rust: Path | None = None
+) -> Path:
+    """Return the folder into which the programs are installed, from the cache.
+
+    `report` also receives why the programs do not include Zenoh. `rust` is a folder with Rust's standard library,
+    unless the compiler has it.
+    """
+    built = cache_folder() / "native" / f"{arch}-{_key(arch, sysroot, zenoh, rust)}"
+    with cache.creating(built, f"building perftest for {arch}", report) as missing:
+        if missing:
+            with tempfile.TemporaryDirectory(prefix=".new-", dir=built.parent) as folder:
+                _build(arch, sysroot, zenoh, rust, Path(folder))
+                libexec = Path(folder, "install/libexec/k8sdds")
+                _check_middlewares(libexec)
+                if zenoh and not (libexec / ROUTER).is_file():
+                    report(f"without Zenoh for {arch}: {build_record(libexec).get('zenoh', 'not built')}")
+                elif not zenoh and sysroot not in _without_zenoh:
+                    report(f"without Zenoh for {arch}: it is not built on this machine ({SETUP_ZENOH})")
+                Path(folder, "install").rename(built)
+    return built
+
+
+def _key(arch: str, sysroot: Path, zenoh: bool, rust: Path | None) -> str:
+    compiler = _output(f"{TRIPLETS[arch]}-g++", "--version").partition("\n")[0]
+    parts = [sysroot.name, compiler, *([rust.name] if rust else []), *(_rust(arch) if zenoh else [])]
+    key = hashlib.sha256(oci.canonical(parts))
     hashing.add_folder(key, shared("perftest-images"))
     return key.hexdigest()[:16]
 
 
-def _build(arch: str, sysroot: Path, folder: Path) -> None:
+def _rust(arch: str) -> list[str]:
+    """Return the versions of Rust and cargo, and whether Rust has a standard library for an architecture."""
+    target = f"{TRIPLETS[arch].partition('-')[0]}-unknown-linux-gnu"
+    library = _output("rustc", "--print", "target-libdir", "--target", target)
+    return [
+        _output("rustc", "--version"),
+        _output("cargo", "--version"),
+        str(bool(library) and Path(library).is_dir()),
+    ]
+
+
+def _output(*argv: str) -> str:
+    """Return the output of a program; empty if it is not installed."""
+    if not shutil.which(argv[0]):
+        return ""
+    return subprocess.run(argv, capture_output=True, text=True, timeout=30).stdout.strip()
+
+
+def _rust_library() -> str | None:
+    """Return the Debian package of Rust's standard library that fits the compiler, if that is one of Debian's."""
+    compiler = shutil.which("rustc")
+    if compiler is None:
+        return None
+    owner = subprocess.run(["dpkg-query", "--search", compiler], capture_output=True, text=True).stdout
+    package = owner.strip().partition(":")[0]  # rustc or rustc-web
+    return f"{package.replace('rustc', 'libstd-rust')}-dev" if package else None
+
+
+def _build(arch: str, sysroot: Path, zenoh: bool, rust: Path | None, folder: Path) -> None:
     triplet = TRIPLETS[arch]
     settings = {
         "CMAKE_INSTALL_PREFIX": folder / "install",
+        "K8SDDS_ZENOH": "ON" if zenoh else "OFF", **({"K8SDDS_RUST_SYSROOT": rust / "usr"} if rust else {}),
         "CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": triplet.partition("-")[0],
         "CMAKE_C_COMPILER": f"{triplet}-gcc", "CMAKE_CXX_COMPILER": f"{triplet}-g++",
         "CMAKE_SYSROOT": sysroot, "CMAKE_LIBRARY_ARCHITECTURE": triplet,
@@ -160,7 +231,7 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
         "CMAKE_FIND_ROOT_PATH_MODE_PROGRAM": "NEVER", "CMAKE_FIND_ROOT_PATH_MODE_LIBRARY": "ONLY",
         "CMAKE_FIND_ROOT_PATH_MODE_INCLUDE": "ONLY", "CMAKE_FIND_ROOT_PATH_MODE_PACKAGE": "ONLY",
     }  # fmt: skip
-    log = folder.parent / f"{arch}.log"
+    log = folder.parent / f"{arch}{'-zenoh' if zenoh else ''}.log"  # a build without Zenoh may follow
     cmake.build(
         f"perftest for {arch}", shared("perftest-images"), folder / "build", log, settings, ("install/strip",),
         f"k8sdds setup --for deploy-{arch}",

@@ -199,12 +199,12 @@ def _has_file(layer: Path, name: str) -> bool:
 
 
 def manifest(path: Path) -> dict[str, Any]:
-    """Read the manifest of an image. Raises InputError if it is not one with a configuration and layers."""
+    """Read the manifest of an image."""
     return _described(path, parts)
 
 
 def config(path: Path) -> dict[str, Any]:
-    """Read the configuration of an image. Raises InputError if it is not one."""
+    """Read the configuration of an image."""
 
     def check(content: Any) -> None:
         options = content["config"]
@@ -226,11 +226,7 @@ def _described(path: Path, check: Callable[[Any], object]) -> dict[str, Any]:
 
 
 def parts(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the SHA-256 of the configuration and of each layer of an image.
-
-    Raises:
-        ValueError, TypeError, KeyError: It is not a manifest.
-    """
+    """Return the SHA-256 of the configuration and of each layer of an image. Raises what a wrong manifest causes."""
     digests = [part["digest"] for part in (manifest["config"], *manifest["layers"])]
     for digest in digests:
         if not re.fullmatch("sha256:[0-9a-f]{64}", digest):

@@ -69,7 +69,7 @@ RELEASES = (
 
 
 def selected_source() -> str:
-    """Return where software comes from: AUTO, OFFICIAL or MODULES. Raises InputError for another value."""
+    """Return where software comes from: AUTO, OFFICIAL or MODULES."""
     value = os.environ.get(VARIABLE) or AUTO
     if value not in (AUTO, OFFICIAL, MODULES):
         raise InputError(

@@ -31,7 +31,7 @@ SUITE = re.compile(r"[a-z][a-z0-9-]{1,30}")
 
 
 def check_suite(suite: str) -> None:
-    """Check the code name of a distribution. Raises InputError."""
+    """Check the code name of a distribution."""
     if not SUITE.fullmatch(suite):
         raise InputError(
             f"{suite!r} is not the name of a suite", "use a code name such as bookworm, trixie or noble"
@@ -42,10 +42,6 @@ def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> P
     """Fetch NODE_PACKAGES and their dependencies into a new folder and write the index.
 
     `sources` is a file with apt sources. None means this machine's, with its code name replaced by `suite`.
-
-    Raises:
-        InputError: An argument is wrong.
-        PrerequisiteError: The packages cannot be fetched.
     """
     check_suite(suite)
     if sources is not None and not sources.is_file():
@@ -69,10 +65,7 @@ def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> P
 
 
 def cached(suite: str, arch: str, report: Report) -> Path:
-    """Return a folder with NODE_PACKAGES, their dependencies and index. They are fetched at most once per day.
-
-    Raises InputError or PrerequisiteError, as `fetch` does.
-    """
+    """Return a folder with NODE_PACKAGES, their dependencies and index. They are fetched at most once per day."""
     check_suite(suite)
     key = hashlib.sha256(oci.canonical(NODE_PACKAGES)).hexdigest()[:8]
     today = datetime.now(UTC).strftime("%Y%m%d")
@@ -124,7 +117,7 @@ class _Apt:
             )
 
     def run(self, *args: str) -> None:
-        """Run apt-get. Raises PrerequisiteError with its errors."""
+        """Run apt-get."""
         # apt reads the file before this machine's settings, to set the architecture, and again after them, to
         # override them.
         own = str(self.folder / "apt.conf")

@@ -36,12 +36,8 @@ def build(
 ) -> Parts:
     """Download or build the programs, build the base layers, and get the images that are not built.
 
-    An image that is neither built nor required nor in an archive may be missing in the result.
-
-    Raises:
-        InputError: An archive does not contain an image, or is damaged.
-        NotCached: A part is not in the cache, in a block of `cache.frozen`.
-        PrerequisiteError: A part cannot be built or fetched.
+    An image that is neither built nor required nor in an archive may be missing in the result. Raises NotCached if a
+    part is not in the cache, in a block of `cache.frozen`.
     """
     parts: Parts = {}
     for image in images:
@@ -84,10 +80,6 @@ def _downloaded(arches: Sequence[str], report: Report) -> Parts:
     """Return the official builds that replace programs, by the program's name and the architecture.
 
     What is in the cache is used without contacting a server: official builds, else built programs.
-
-    Raises:
-        WrongChecksum: A download differs from what was pinned or published.
-        PrerequisiteError: Official builds are required, but not available.
     """
     source = official.selected_source()
     if source == official.MODULES:
@@ -118,7 +110,7 @@ def _images(
 ) -> Parts:
     """Return images from their registries, by name and architecture.
 
-    Raises PrerequisiteError if one that is required is not available. Others are left out.
+    One that is not available is left out, unless it is required.
     """
     releases = [(_release(image), arch) for image in images for arch in arches]
     parts: Parts = {}

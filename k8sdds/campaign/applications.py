@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from k8sdds import links
+from k8sdds import links, middleware
 from k8sdds.campaign import experiments, trial_length
 from k8sdds.campaign.experiments import UNCHANGED, Changes
 from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE, SecurityChoice
-from k8sdds.model.settings import NetworkChoice, TestChoice
+from k8sdds.model.settings import NetworkChoice
 from k8sdds.model.trial import AXES
 from k8sdds.networks import find, label_without_engine, suggested
 from k8sdds.security import levels
@@ -28,13 +28,12 @@ EXPERIMENTS_AND_APPLICATIONS = ShippedFiles(
     (*experiments.EXPERIMENTS.folders, *APPLICATIONS.folders), "experiment or application", "k8sdds list"
 )
 
+ANY = "any"
+"""Choice of `middleware`: all that applications can use."""
+
 
 def load(name: str, changes: Changes = UNCHANGED) -> Application:
-    """Return an installed application by its name, or one from a YAML file by its path, with changes.
-
-    Raises:
-        InputError: There is no such application, or it, a change or its link is not valid; names file, line and key.
-    """
+    """Return an installed application by its name, or one from a YAML file by its path, with changes."""
     application = changed(_read(name), changes)
     return application.model_copy(update={"link": links.resolve(application.link)})
 
@@ -51,11 +50,7 @@ def _read(name: str) -> Application:
 
 
 def changed(application: Application, changes: Changes) -> Application:
-    """Return the application with changes, of which `networks` replaces its own.
-
-    Raises:
-        InputError: A change is not valid.
-    """
+    """Return the application with changes, of which `networks` replaces its own."""
     data = application.model_dump(mode="json", exclude_none=True)
     targets = {key: [data] for key in Application.model_fields}
     options = {
@@ -74,11 +69,7 @@ def changed(application: Application, changes: Changes) -> Application:
 
 
 def load_experiment(name: str, changes: Changes = UNCHANGED) -> Experiment:
-    """Return an experiment, or the one that measures all configurations of an application, by name or path.
-
-    Raises:
-        InputError: As `load` or `experiment`.
-    """
+    """Return an experiment, or the one that measures all configurations of an application, by name or path."""
     if "flows" not in yaml_text.top_keys(EXPERIMENTS_AND_APPLICATIONS.read(name)[1]):
         return experiments.load(name, changes)
     if changes.are_for_experiments:
@@ -90,11 +81,7 @@ def load_experiment(name: str, changes: Changes = UNCHANGED) -> Experiment:
 
 
 def experiment(application: Application) -> ApplicationExperiment:
-    """Return the experiment that measures an application; its sweeps have one flow each.
-
-    Raises:
-        InputError: There are too many configurations or trials, or a trial would be too long.
-    """
+    """Return the experiment that measures an application; its sweeps have one flow each."""
     networks = application.choices.networks or [
         NetworkChoice(name=name) for name in default_networks(application)
     ]
@@ -130,14 +117,13 @@ def _sweep(application: Application, flow: Flow, networks: Sequence[NetworkChoic
         "transport": ["unicast", "multicast"] if several else ["unicast"],
         "message_bytes": ["auto", "max"] if large else ["auto"],
     }
-    sent = flow.model_dump(include={"payload_bytes", "rate", "publishers", "subscribers"})
+    named = choices.middleware
+    offered = [name for each in named for name in (middleware.OFFERED if each == ANY else (each,))]
     return Sweep.model_validate(
         {key: getattr(choices, key) or usual.get(key) for key in CHOICES}
-        | sent
+        | {"middleware": list(dict.fromkeys(offered))}
+        | flow.sent
         | {
-            "test": TestChoice(
-                name="paced", **({"deadline_ms": flow.deadline_ms} if flow.deadline_ms else {})
-            ),
             "reliability": ["reliable", "best-effort"] if flow.reliability == "any" else flow.reliability,
             "security": [SecurityChoice(level=name) for name in _levels(application)],
         }
@@ -152,12 +138,18 @@ def default_networks(application: Application) -> tuple[str, ...]:
 def without(experiment: ApplicationExperiment, axis: str, names: Sequence[str]) -> ApplicationExperiment:
     """Return the experiment without these values of a choice (key of a sweep), as `Candidate` shows them."""
     sweeps = [
-        sweep.model_copy(
-            update={axis: [value for value in getattr(sweep, axis) if str(shown(value)) not in names]}
-        )
-        for sweep in experiment.sweeps
+        _keeping(sweep, lambda key, text: key != axis or text not in names) for sweep in experiment.sweeps
     ]
     return experiment.with_sweeps(sweeps)
+
+
+def _keeping(sweep: Sweep, is_kept: Callable[[str, str], bool]) -> Sweep:
+    """Return a sweep with some values of its choices, selected by the key and by the text that `Candidate` shows."""
+    return sweep.model_copy(
+        update={
+            key: [value for value in getattr(sweep, key) if is_kept(key, str(shown(value)))] for key in CHOSEN
+        }
+    )
 
 
 def allowed(application: Application) -> dict[str, set[str]]:
@@ -174,16 +166,7 @@ def changed_in(experiment: ApplicationExperiment, application: Application) -> A
     """Return the experiment with a changed application that sends the same, without what it may not choose."""
     known = allowed(application)
     sweeps = [
-        sweep.model_copy(
-            update={
-                axis: [
-                    value
-                    for value in getattr(sweep, axis)
-                    if label_without_engine(str(shown(value))) in texts
-                ]
-                for axis, texts in known.items()
-            }
-        )
+        _keeping(sweep, lambda key, text: key not in known or label_without_engine(text) in known[key])
         for sweep in experiment.sweeps
     ]
     return experiment.model_copy(update={"application": application, "sweeps": sweeps})

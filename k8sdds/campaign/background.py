@@ -197,11 +197,7 @@ class _Progress:
 
 
 def _progress(outputs: TrialOutputs, load: Participant, neighbor: Participant) -> _Progress | None:
-    """Return a pod's output about the measured interval of the participant on its node.
-
-    Returns:
-        None: The pod did not run during all of the interval.
-    """
+    """Return a pod's output in the measured interval of the participant on its node; None unless it ran all of it."""
     meters = outputs.meters.get(load.name) or {}
     measured = outputs.meters_of(neighbor).get("interval") or {}
     try:

@@ -121,7 +121,7 @@ def _unsupported_without_network(cell: Cell, implementation: middleware.Middlewa
     if cell.uses_network:
         return None
     if not implementation.shared_memory:
-        return f"{cell.middleware} sends by UDP only: transport must be unicast or multicast"
+        return f"{cell.middleware} has no shared memory: transport must be unicast or multicast"
     # With a single network, no comparison of networks can include these trials.
     if cell.network != "host" or cell.label or cell.network_options:
         return "transport shared-memory uses no network: networks must be host, without options"
@@ -137,5 +137,5 @@ def _unsupported_without_network(cell: Cell, implementation: middleware.Middlewa
 
 
 def protection_of(cell: Cell) -> Protection | None:
-    """Return the DDS Security of a cell, or None. Raises InputError for an unknown level."""
+    """Return the DDS Security of a cell, or None."""
     return levels.resolve(cell.security, cell.security_options)

@@ -26,7 +26,8 @@ from k8sdds.model.link import Link
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import SecurityChoice
 from k8sdds.model.settings import NetworkChoice, TestChoice
-from k8sdds.model.trial import AXES, Cell, Trial, usual_discovery
+from k8sdds.model.trial import AXES, Cell, Trial
+from k8sdds.model.workload_settings import usual_discovery
 from k8sdds.system.errors import InputError
 
 MIN_BACKGROUND_MBIT = 0.1
@@ -146,11 +147,7 @@ class Expansion:
 
 
 def expand(experiment: Experiment) -> Expansion:
-    """Return all cells of all sweeps. A cell that two sweeps share is measured once.
-
-    Raises:
-        InputError: None of the choices of an application can be measured.
-    """
+    """Return all cells of all sweeps. A cell that two sweeps share is measured once."""
     if isinstance(experiment, ApplicationExperiment):
         known = candidates(experiment)
         if not known.measurable:

@@ -78,11 +78,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def load(name: str, changes: Changes = UNCHANGED) -> Experiment:
-    """Return an installed experiment by its name, or an experiment from a YAML file by its path, with changes.
-
-    Raises:
-        InputError: There is no such experiment, or it, a change or a link is not valid; names file, line and key.
-    """
+    """Return an installed experiment by its name, or an experiment from a YAML file by its path, with changes."""
     return links.resolved(changed(_read(name), changes))
 
 
@@ -109,11 +105,7 @@ def _relative_to(folder: Path, sweep: Sweep) -> Sweep:
 
 
 def changed(experiment: Experiment, changes: Changes) -> Experiment:
-    """Return the experiment with changes.
-
-    Raises:
-        InputError: A change is not valid.
-    """
+    """Return the experiment with changes."""
     data = experiment.model_dump(mode="json", exclude_none=True)
     targets = dict.fromkeys(PER_SWEEP, data["sweeps"])
     for key in PER_EXPERIMENT:
@@ -166,10 +158,7 @@ def _options_of(mistake: yaml_text.Mistake, options: Mapping[str, str]) -> str:
 
 
 def put_setting(targets: Mapping[str, Sequence[dict[str, Any]]], setting: str, page: str) -> str:
-    """Change the mappings that have a key by `KEY=VALUE` with VALUE in YAML, and return the key.
-
-    Raises InputError, which names the page that explains the keys.
-    """
+    """Change the mappings that have a key by `KEY=VALUE` with VALUE in YAML, and return the key."""
     key, value = _parsed(setting)
     path = key.split(".")
     if path[0] not in targets:

@@ -63,9 +63,13 @@ class Launches:
                     listens=command_line.listens,
                     window=command_line.window,
                     realtime_priority=trial.cell.realtime_priority,
-                    lock_memory=trial.cell.lock_memory,
+                    lock_memory=middleware.locks_memory(trial.cell),
                     private={**credentials.get(participant, {}), **command_line.private},
-                    inputs=_present({paths.qos: qos, paths.config: own_config}),
+                    inputs={
+                        str(path): local
+                        for path, local in ((paths.qos, qos), (paths.config, own_config))
+                        if path and local
+                    },
                     restarted=tuple(command_line.restarted),
                 )
             )
@@ -100,7 +104,7 @@ class Launches:
         implementation = middleware.of(trial.cell)
         if implementation is None or not implementation.takes_qos(trial.cell):
             return None
-        path = self._run.path / QOS / f"{Path(trial.cell.qos_profile).stem}.xml"
+        path = self._run.path / QOS / f"{Path(trial.cell.qos_profile).stem}{implementation.config_suffix}"
         return path.resolve() if path.is_file() else None
 
     def _config(self, trial: Trial) -> Path | None:
@@ -117,12 +121,8 @@ def _discovery(trial: Trial, service: Participant, folder: Path, address: str) -
         participant=service,
         argv=tuple(implementation.service_command(address)),
         directory=(folder / service.name).resolve(),
-        listens=Listener("udp", implementation.service.port),
+        listens=Listener(implementation.service.protocol, implementation.service.port),
     )
-
-
-def _present(files: dict[Path | None, Path | None]) -> dict[str, Path]:
-    return {str(path): local for path, local in files.items() if path and local}
 
 
 def create_keyring(trials: Sequence[Trial]) -> Keyring:

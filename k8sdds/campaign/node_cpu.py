@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from k8sdds.discovery import SERVER
 from k8sdds.model.measurement import OutsideCpu
 from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate
@@ -18,16 +19,19 @@ NodesCpu = dict[str, dict[str, float]]
 def by_node(outputs: TrialOutputs) -> NodesCpu | None:
     """Return the CPU time of each node in percent of one core; None if it is not known of all participants.
 
-    `participants` is the sum over its participants, without the time that a publisher spun until samples were due.
+    `participants` is the sum over its participants, without the time that a publisher spun until samples were due, and
+    with the discovery service, if that runs like them.
     `shared` is its part of what its machine did for them outside of their pods: softirqs, threads of the kernel, and
     the network's daemons. Nodes that share a machine have parts in proportion to their participants.
     """
     participants: dict[str, float] = defaultdict(float)
     machines: dict[str, dict[str, float]] = defaultdict(dict)
     meters: dict[str, dict[str, Any]] = {}
-    for participant in outputs.trial.cell.participants:
+    cell = outputs.trial.cell
+    services = [service for service in cell.services if service.name in outputs.measurement.outcomes]
+    for participant in [*cell.participants, *services]:
         own = outputs.meters_of(participant)
-        used = percent(own, own.get("cpu_s"))
+        used = _of_service(outputs, own) if participant in services else percent(own, own.get("cpu_s"))
         place = outputs.measurement.nodes.get(participant.name)
         if used is None or place is None or machine_percent(own, "softirq_s") is None:
             return None
@@ -36,7 +40,12 @@ def by_node(outputs: TrialOutputs) -> NodesCpu | None:
         machines[machine][node] = participants[node]
         meters.setdefault(machine, own)
     shared = {machine: _outside_pods(outputs, machine, meters[machine]) for machine in machines}
-    return {
+    elsewhere = {
+        name: {"participants": 0.0, "shared": round(spent.services, 4)}
+        for name, spent in outputs.measurement.outside.items()
+        if name not in machines and spent.services
+    }
+    return elsewhere | {
         node: {
             "participants": round(used, 4),
             "shared": round(shared[machine] * (aggregate.ratio(used, sum(own.values())) or 0.0), 4),
@@ -56,6 +65,26 @@ def total(nodes: NodesCpu | None) -> float | None:
     return sum(sum(parts.values()) for parts in nodes.values()) if nodes else None
 
 
+def of_services(outputs: TrialOutputs) -> float | None:
+    """Return the CPU time of the discovery service, in percent of one core; None without one, or if it is unknown."""
+    cell = outputs.trial.cell
+    if cell.discovery_kind != SERVER:
+        return None
+    metered = [_of_service(outputs, outputs.meters_of(service)) for service in cell.services]
+    if any(used is not None for used in metered):
+        return aggregate.total(metered)
+    return aggregate.total(spent.services for spent in outputs.measurement.outside.values())
+
+
+def _of_service(outputs: TrialOutputs, meters: dict[str, Any]) -> float | None:
+    """Return the CPU time of a service in the attempt, in percent of the time in which publishers were to send.
+
+    A service has no measured interval, and has next to nothing to do before and after what is sent.
+    """
+    used, sending_s = meters.get("cpu_s"), outputs.trial.warmup_s + outputs.trial.duration_s
+    return None if used is None else float(used) / sending_s * 100
+
+
 def spin_percent(summary: Summary | None) -> float | None:
     """Return how long a publisher spun until samples were due, in percent of its interval; None if it is unknown."""
     if summary is None or summary["pacer_spin_s"] is None or not summary["measured_s"]:
@@ -66,8 +95,8 @@ def spin_percent(summary: Summary | None) -> float | None:
 def _outside_pods(outputs: TrialOutputs, machine: str, meters: dict[str, Any]) -> float:
     """Return the CPU time of a machine for its participants outside of their pods, in percent of one core."""
     outside = outputs.measurement.outside.get(machine, OutsideCpu())
-    known = (outside.kernel_threads or 0.0) + outside.network
-    return known + _softirqs(outputs, machine, meters, known + outside.others)
+    known = (outside.kernel_threads or 0.0) + outside.network + outside.services
+    return known + _softirqs(outputs, machine, meters, known + outside.others + outside.links)
 
 
 def _softirqs(outputs: TrialOutputs, machine: str, meters: dict[str, Any], outside: float) -> float:

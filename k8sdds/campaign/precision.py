@@ -98,6 +98,8 @@ class Precision(Planner):
             names = workloads.find(cell.test).headlines
             # The repetitions in which a metric is not missing are the fastest ones.
             missing = {name for row in (*own, *its) for name in row.get("missing") or ()}
+            # A rate of 0 has no ratio.
+            missing |= {name for name in names for row in (*own, *its) if row.get(name) == 0}
             known = [name for name in names if name not in missing]
             measured = (name for name in known if any(row.get(name) is not None for row in own))
             metric = METRICS[next(measured, (known or names)[0])]

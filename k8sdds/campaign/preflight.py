@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from statistics import fmean
@@ -147,9 +146,9 @@ def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
             what = f"the lab has no discovery service for {name}: {service.title} runs on clusters"
             remedy = "discovery must be multicast or peers, or: --testbed cluster"
             problems.append(Problem(what, remedy, input=True))
-        elif service and service.program and not shutil.which(service.program):
+        elif implementation and service and not service.path:
             what = f"{service.title}: the program {service.program} is not installed"
-            problems.append(Problem(what, "run: k8sdds setup"))
+            problems.append(Problem(what, f"run: {implementation.setup}"))
     return problems
 
 
@@ -234,10 +233,8 @@ def estimate_s(expansion: Expansion, cores: int | None = None) -> float:
 def trial_s(expansion: Expansion, cores: int | None = None) -> float:
     """Return the expected duration of a trial in seconds, as the mean over the cells.
 
-    Args:
-        expansion: The trials.
-        cores: Number of cores of the testbed, without which the time that participants need to find each other is left
-            out (0). None means the cores of this machine.
+    `cores` is the number of cores of the testbed; None means this machine's. 0 leaves out the time that participants
+    need to find each other.
     """
     experiment = expansion.experiment
     used = len(core_layout.available()) if cores is None else cores

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from k8sdds.analysis import race
+from k8sdds.analysis import missing, race
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.race import Measured
 from k8sdds.analysis.requirements import BLOCK, NOT_MET, corrected_level, judge_flows, overall
@@ -79,17 +79,17 @@ class Racing(Planner):
         (leader, *others), improvement = race.next_round(known.designs, measured)
         # Its verdict requires as many repetitions as if all configurations had been measured, so the other rounds
         # leave trials for them.
-        missing = self._application.repetitions - len(measured[leader].scores)
-        if improvement < MIN_IMPROVEMENT and missing <= 0:
+        further = self._application.repetitions - len(measured[leader].scores)
+        if improvement < MIN_IMPROVEMENT and further <= 0:
             return []
-        spare = remaining - max(missing - 1, 0) * len(self._cells_of(leader))
+        spare = remaining - max(further - 1, 0) * len(self._cells_of(leader))
         target = min(race.round_target(number, self._search.max_trials), spare)
         for least in (1, 2):
             chosen = race.fill([leader, *others], self._cells_of, target, least)
             if len(chosen) > 1 and self._fit(chosen, spare):
                 return chosen
         # A block with one configuration compares nothing, but the verdict about the leader needs repetitions.
-        return [leader] if missing > 0 and self._fit([leader], remaining) else []
+        return [leader] if further > 0 and self._fit([leader], remaining) else []
 
     def _cells_of(self, index: int) -> Sequence[str]:
         return self._candidates.measurable[index].cell_ids
@@ -127,7 +127,8 @@ class Racing(Planner):
         by_flow = {
             flow.name: trials.get(cell, []) for flow, cell in zip(application.flows, cells, strict=True)
         }
-        if any(not rows and cell in failed for rows, cell in zip(by_flow.values(), cells, strict=True)):
+        unmeasured = (not rows and cell in failed for rows, cell in zip(by_flow.values(), cells, strict=True))
+        if any(unmeasured) or any(map(missing.without_samples, by_flow.values())):
             return Measured(failed=True)
         if not all(by_flow.values()):
             return Measured()

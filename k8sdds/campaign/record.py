@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
 from k8sdds.analysis.profile import Profile
-from k8sdds.campaign import background, node_cpu, validity
+from k8sdds.campaign import background, disturbances, node_cpu, validity
 from k8sdds.model.axis import DDS, axes
 from k8sdds.model.impairments import with_files
 from k8sdds.model.measurement import Measurement
@@ -41,16 +41,11 @@ def record(
     facts: dict[str, Any],
     reason: Reason | None = None,
 ) -> TrialRecord:
-    """Return the record of an attempt.
+    """Return the record of an attempt, whose raw files are in a folder.
 
-    Args:
-        trial: What was measured.
-        number: Number of the attempt, from 1.
-        measurement: What the testbed observed; None if the attempt ended before.
-        folder: The attempt's raw files, with one folder for each participant.
-        facts: Further keys of trials.jsonl from the campaign and the testbed. A value of the wrong type becomes
-            None, with a warning, so that it never costs a measurement.
-        reason: Why the attempt is not valid, if the measurement does not show it.
+    `measurement` is None if the attempt ended before; `reason` is why it is not valid, if the measurement does not show
+    it. `facts` are further keys from the campaign and the testbed. A value of the wrong type becomes None, with a
+    warning, so that it never costs a measurement.
     """
     cell, measurement = trial.cell, measurement or Measurement({}, None, {})
     outputs = _outputs(trial, measurement, folder)
@@ -61,7 +56,7 @@ def record(
     profile = validity.profile_of(outputs) if cell.profile else None
     if reason := reason or validity.reason(outputs, profile):
         record.invalidate(reason)
-    record.warnings = [*validity.warnings(outputs), *invalid_facts]
+    record.warnings = [*disturbances.warnings(outputs), *invalid_facts]
     _set_counts(record, outputs)
     workload = workloads.find(cell.test)
     workload.measure(record, outputs)
@@ -94,7 +89,7 @@ def _set_surroundings(record: TrialRecord, measurement: Measurement) -> None:
 def _set_special(record: TrialRecord, outputs: TrialOutputs) -> None:
     """Set what only trials with certain settings have."""
     cell = outputs.trial.cell
-    if cell.realtime_priority or cell.lock_memory or cell.dscp:
+    if cell.realtime_priority or middleware.locks_memory(cell) or cell.dscp:
         record.execution = validity.execution(outputs)
     if cell.background:
         record.background_load = background.observed(outputs)
@@ -186,12 +181,12 @@ def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.handshake_s = aggregate.complete_max(
         summary["handshake_s"] for summary in [*publishers, *subscribers]
     )
-    record.sent = aggregate.count(summary["sent"] for summary in publishers)
-    record.received = aggregate.count(summary["received"] for summary in subscribers)
-    record.lost = aggregate.count(summary["lost"] for summary in subscribers)
-    record.duplicates = aggregate.count(summary["duplicates"] for summary in subscribers)
-    record.out_of_order = aggregate.count(summary["out_of_order"] for summary in subscribers)
-    record.foreign_samples = aggregate.count(
+    record.sent = aggregate.total(summary["sent"] for summary in publishers)
+    record.received = aggregate.total(summary["received"] for summary in subscribers)
+    record.lost = aggregate.total(summary["lost"] for summary in subscribers)
+    record.duplicates = aggregate.total(summary["duplicates"] for summary in subscribers)
+    record.out_of_order = aggregate.total(summary["out_of_order"] for summary in subscribers)
+    record.foreign_samples = aggregate.total(
         summary["foreign_samples"] for summary in [*publishers, *subscribers]
     )
     record.instances_received = aggregate.complete_min(
@@ -213,6 +208,12 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.subscriber_cpu_percent = _cpu_percent(subscribers)
     record.subscriber_cpu_interval_s = _interval_s(subscribers)
     record.subscriber_rss_bytes = _memory_bytes(subscribers)
+    services = [outputs.meters_of(service) for service in outputs.trial.cell.services]
+    record.service_cpu_percent = node_cpu.of_services(outputs)
+    record.service_rss_bytes = _memory_bytes(services)
+    record.service_network_bytes = aggregate.total(
+        _network_bytes(outputs, service) for service in outputs.trial.cell.services
+    )
     record.nodes_cpu = node_cpu.by_node(outputs)
     record.node_cpu_percent = node_cpu.busiest(record.nodes_cpu)
     record.total_cpu_percent = node_cpu.total(record.nodes_cpu)
@@ -223,6 +224,14 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     cpus = (first.get("machine") or {}).get("cpus") or 1
     record.machine_cpu_percent = aggregate.ratio(machine_percent(first, "busy_s"), cpus)
     record.softirq_percent = aggregate.ratio(machine_percent(first, "softirq_s"), cpus)
+
+
+def _network_bytes(outputs: TrialOutputs, service: Participant) -> int | None:
+    """Return the bytes that the interface of a service's pod received and sent in the attempt."""
+    if service.name not in outputs.measurement.outcomes:
+        return None
+    both = [outputs.pod_bytes(service, key) for key in ("rx_bytes", "tx_bytes")]
+    return None if None in both else sum(filter(None, both))
 
 
 def _congestion_control(outputs: TrialOutputs) -> str | None:
@@ -270,10 +279,7 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
     sent_again = aggregate.complete_total(summary["retransmitted_bytes"] for summary in outputs.publishers)
     record.retransmitted_bytes_per_payload_byte = aggregate.ratio(sent_again, measured_bytes)
     if outputs.trial.cell.uses_network and not loaded:
-        delivered = sum(
-            (outputs.delivered_bytes(participant) or 0) + (outputs.warmup_bytes(participant) or 0)
-            for participant in outputs.summaries_of(SUBSCRIBER)
-        )
+        delivered = sum(outputs.attempt_bytes(one) or 0 for one in outputs.summaries_of(SUBSCRIBER))
         record.wire_bytes_per_payload_byte = aggregate.ratio(outputs.measurement.sent_bytes, delivered)
 
 
@@ -333,10 +339,10 @@ def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.link_bytes |= {key: value for key, value in further.items() if value is not None}
     record.link_conditions = dict(measurement.links) if measurement.links else None
     record.drops = {
-        key: aggregate.count((readings.get("network") or {}).get(counter) for readings in meters.values())
+        key: aggregate.total((readings.get("network") or {}).get(counter) for readings in meters.values())
         for key, counter in DROPS.items()
-    } | {"interface_drops": aggregate.count(_interface_drops(outputs, meters))}
-    record.ip_fragments_created = aggregate.count(
+    } | {"interface_drops": aggregate.total(_interface_drops(outputs, meters))}
+    record.ip_fragments_created = aggregate.total(
         (readings.get("network") or {}).get("ip_frag_creates")
         for readings in outputs.meters_of_role(PUBLISHER)
     )
@@ -367,7 +373,7 @@ def _set_profile(record: TrialRecord, outputs: TrialOutputs, profile: Profile) -
         for direction in ("tx", "rx")
         if participant.publishes and participant.name in outputs.measurement.outcomes
     ]
-    record.profile = profiles.summary(profile, aggregate.count(counters) or None).model_dump()
+    record.profile = profiles.summary(profile, aggregate.total(counters) or None).model_dump()
     attributed = record.profile["attributed_percent"]
     if attributed is not None and attributed < profiles.MIN_ATTRIBUTED_PERCENT:
         unattributed = f"profile: {100 - attributed:.1f} % of the samples belong to no component, more than"

@@ -35,9 +35,6 @@ class Display(Protocol):
     def line(self, text: str) -> None:
         """Print a line."""
 
-    def announce(self, what: str, estimate_s: float | None) -> None:
-        """Print what is about to be measured and how long it takes; None if unknown."""
-
     def progress(self, baseline: str, expected_trial_s: float) -> AbstractContextManager[Observer]:
         """Show the trials' progress while the context is open."""
 
@@ -62,11 +59,7 @@ class Request:
 
 
 def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials | None:
-    """Measure an experiment.
-
-    Returns:
-        The error that names trials without a valid attempt, to raise after the report; None if all are valid.
-    """
+    """Measure an experiment. Returns the error that names trials without a valid attempt, to raise after the report."""
     experiment, removed = testbed.supported_subset(request.experiment, request.required)
     expansion, left_out = supported.subset(expand(experiment), removed, testbed, request.required)
     _announce_differences(request.experiment, expansion.experiment, left_out, display)
@@ -102,7 +95,7 @@ def resume(
     """
     expansion = expand(experiment)
     baseline = folder.campaign.get("baseline", experiment.baseline)
-    display.announce(f"{experiment.name}: resuming {folder.path}", None)
+    display.line(f"{experiment.name}: resuming {folder.path}")
     _note_interference(testbed, display)
     with display.progress(baseline, preflight.trial_s(expansion, testbed.cores())) as observer:
         campaign = start.resume(folder, expansion, testbed, observer, retry_failed)
@@ -158,7 +151,7 @@ def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Displa
     rounds = race.rounds(search.max_trials) if search else 1
     preparation_s = testbed.preparation_s(testbed.blocks(trials, seed))
     estimate_s = preflight.estimate_s(expansion, testbed.cores()) + rounds * preparation_s
-    display.announce(what, estimate_s)
+    display.line(f"{what}, about {format_duration(estimate_s)}")
     if expansion.candidates:
         display.line(
             f"{len(expansion.candidates.measurable)} configurations, {len(expansion.cells)} cells"

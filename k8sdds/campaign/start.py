@@ -84,10 +84,6 @@ def resume(
     """Return the campaign of a run folder, which measures exactly the trials without a valid attempt. Writes nothing.
 
     With `retry_failed`, also trials that have used up their attempts are measured again.
-
-    Raises:
-        InputError: campaign.json is incomplete, names another testbed, or has an older schema, or the folder contains
-            symbolic links.
     """
     run.require_own_files()
     data = run.campaign
@@ -224,7 +220,7 @@ def _user_files(expansion: Expansion) -> dict[str, bytes]:
     for cell in expansion.cells:
         for part in link_files.files_of(cell.link):
             copies[_copy_of(part)["file"]] = Path(part.file)
-    return {f"{QOS}/{file.stem}.xml": file.read_bytes() for file in profiles} | {
+    return {f"{QOS}/{file.name}": file.read_bytes() for file in profiles} | {
         name: file.read_bytes() for name, file in copies.items()
     }
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from k8sdds.campaign import applications, preflight
-from k8sdds.campaign.expansion import Candidate, Expansion
+from k8sdds.campaign.expansion import Expansion
 from k8sdds.model.application import ApplicationExperiment, LeftOut
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell
@@ -41,7 +41,11 @@ def subset(
         choice = applications.SHOWN.get(axis, axis)
         left_out += [LeftOut(choice=choice, value=value, why=why) for value, why in reasons.items()]
         names += [value if axis == "networks" else f"{choice} {value}" for value in reasons]
-    measurable = tuple(each for each in known.measurable if not _has_any(each, missing))
+    measurable = tuple(
+        each
+        for each in known.measurable
+        if not any(str(value) in missing.get(axis, ()) for axis, value in each.choices)
+    )
     reduced = replace(known, measurable=measurable)
     experiment = experiment.model_copy(update={"left_out": left_out})
     return replace(expansion, experiment=experiment, cells=reduced.cells, candidates=reduced), names
@@ -51,10 +55,6 @@ def labels(experiment: Experiment) -> list[str]:
     """Return the labels of the networks, without engines that the testbed selects."""
     names = (choice.display_name for sweep in experiment.sweeps for choice in sweep.networks)
     return list(dict.fromkeys(map(label_without_engine, names)))
-
-
-def _has_any(candidate: Candidate, values: Mapping[str, Mapping[str, str]]) -> bool:
-    return any(str(value) in values.get(axis, ()) for axis, value in candidate.choices)
 
 
 def _missing(expansion: Expansion, testbed: Testbed, required: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -64,13 +64,10 @@ class Planner(Protocol):
     """
 
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
-        """Return the trials to measure next; empty if the campaign ends.
+        """Return the trials to measure next, from all attempts in their order; empty if the campaign ends.
 
         Called when no planned trial needs another attempt. Trials that have used up their attempts stay without a valid
         one.
-
-        Args:
-            attempts: All attempts of the campaign, in the order in which they ended.
         """
 
     def status(self, attempts: Sequence[TrialRecord]) -> str:
@@ -79,17 +76,10 @@ class Planner(Protocol):
 
 
 class Campaign:
-    """One execution of an experiment on a testbed, into a run folder.
+    """One execution of an experiment on a testbed, into a run folder, which may contain attempts.
 
-    Args:
-        run: The run folder, which may contain attempts.
-        testbed: Where to measure.
-        blocks: The blocks of all trials.
-        observer: Receives the progress.
-        planner: Adds trials when those of the blocks have ended; None if there are no others.
-        repeat_disturbed: How often a trial is repeated whose valid attempts were all disturbed.
-        retry_failed: Whether the invalid attempts in the run folder do not count.
-        keyring: Credentials whose fingerprints are in the run folder; without, a trial creates what it needs.
+    A planner adds trials when those of the blocks have ended. With `retry_failed`, the invalid attempts in the run
+    folder do not count. The fingerprints of `keyring` are in the run folder; without it, a trial creates what it needs.
     """
 
     def __init__(
@@ -136,9 +126,7 @@ class Campaign:
     def execute(self) -> None:
         """Measure every trial without a valid attempt, and repeat those that were disturbed.
 
-        Raises:
-            InvalidTrials: Trials without a valid attempt remain.
-            Aborted: Parts of the testbed fail again and again.
+        Raises Aborted if parts of the testbed fail again and again.
         """
         with self.run.lock(), self._recording_stop():
             try:
@@ -218,12 +206,9 @@ class Campaign:
         started = time.monotonic()
         session = prepare(self._testbed, block, self._observer)
         self.run.append_event("prepared", block=block.index, took_s=round(time.monotonic() - started, 3))
-        self._record_networks(session, block)
-        return session
-
-    def _record_networks(self, session: Session, block: Block) -> None:
         if new := self._unrecorded(prepared_facts(session, block)):
             self.run.append_plan({}, [], networks=new)
+        return session
 
     def _unrecorded(self, networks: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Return the facts of networks that the run folder does not have, by label."""
@@ -275,11 +260,7 @@ class Campaign:
         return not _is_part_failed(record)
 
     def _conclude(self, trial: Trial, record: TrialRecord) -> None:
-        """Record an attempt.
-
-        Raises:
-            OSError: The attempt is invalid, and no files can be written: its participants could not either.
-        """
+        """Record an attempt. Raises OSError if it is invalid and its participants could not write files either."""
         try:
             if not record.valid:
                 self.run.require_room()

@@ -24,17 +24,8 @@ PAPER = "k8sdds-paper"
 CLAIMS = ShippedFiles(("experiments/claims",), "set of claims", "k8sdds list studies")
 
 
-def names() -> list[str]:
-    """Return the names of the installed claims files."""
-    return CLAIMS.names()
-
-
 def load(name: str = PAPER) -> Claims:
-    """Load an installed claims file by name, or a YAML file by path.
-
-    Raises:
-        InputError: The file does not exist or has errors. The message contains the file, line and key of each error.
-    """
+    """Load an installed claims file by name, or a YAML file by path."""
     path, text = CLAIMS.read(name)
     return _parse(text, str(path))
 
@@ -45,13 +36,8 @@ def _parse(text: str, source: str) -> Claims:
     return yaml_text.parse(text, Claims, source)
 
 
-def read(name: str = PAPER) -> str:
-    """Return the text of a claims file. Raises InputError if it does not exist or is not text."""
-    return CLAIMS.read(name)[1]
-
-
 def find(claims: Claims, claim_id: str) -> Claim:
-    """Return the claim with the given id. Raises InputError, which suggests a similar id, if it does not exist."""
+    """Return the claim with the given id."""
     for claim in claims.claims:
         if claim.id == claim_id:
             return claim

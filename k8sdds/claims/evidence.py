@@ -16,7 +16,7 @@ from typing import Any
 
 from k8sdds import workloads
 from k8sdds.analysis import conditions, overhead
-from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.analysis.conditions import COMPARABLE, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE, Contrast, confidence_of, one_sample
 from k8sdds.claims.model import DEFAULTS, Part, Selector
@@ -25,11 +25,10 @@ from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import LOADED_LATENCY_SINCE
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.grouping import grouped
 
-_FOLLOWS = ("nodes", "placement", "testbed")
-"""Columns whose values depend on other columns or on the run folder."""
-
-_VARIANT = tuple(name for name in CONDITION if name not in (*DEFAULTS, *_FOLLOWS, "test", "payload_bytes"))
+# Where participants are follows from the transport.
+_VARIANT = tuple(name for name in COMPARABLE if name not in (*DEFAULTS, "placement", "test", "payload_bytes"))
 
 Variant = tuple[tuple[str, Any], ...]
 
@@ -52,12 +51,9 @@ class Source:
 
     @classmethod
     def read(cls, run: RunFolder) -> Source:
-        """Read the valid trials of a run folder. Raises InputError if it cannot be read."""
-        testbed = run.campaign.get("testbed")
-        facts = testbed.get("facts") if isinstance(testbed, dict) else None
+        """Read the valid trials of a run folder."""
         rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
-        facts = facts if isinstance(facts, dict) else {}
-        return cls(run.path.resolve().name, rows, facts, confidence_of(run.campaign))
+        return cls(run.path.resolve().name, rows, run.facts, confidence_of(run.campaign))
 
 
 @dataclass(frozen=True)
@@ -99,9 +95,7 @@ def points(part: Part, source: Source) -> dict[Variant, list[PointData]]:
     # Filter a large sweep once by the settings that all selectors share, instead of once per point.
     flat = [selector for point in selectors for selector in point]
     common = {key: value for key, value in flat[0].items() if all(other.get(key) == value for other in flat)}
-    rows: dict[Variant, list[Row]] = defaultdict(list)
-    for row in _matching(source.rows, common):
-        rows[_variant(part, row)].append(row)
+    rows = grouped(_matching(source.rows, common), lambda row: _variant(part, row))
     return {
         variant: [
             _point(part, values, point_selectors, variant_rows, source.confidence)
@@ -250,6 +244,7 @@ def _variant(part: Part, row: Row) -> Variant:
     }
     # The QoS profile depends on the reliability.
     specified |= {"qos"} if "reliability" in specified else set()
+    specified |= {"middleware_config_sha256"} if "middleware_config" in specified else set()
     parts = {key for key in specified if "." in key}
     settings = ((name, _unspecified(name, row, parts)) for name in _VARIANT if name not in specified)
     # The parts of a claim may be about several tests, each with options of its own.
@@ -272,11 +267,7 @@ def _unless_default(name: str, row: Row) -> Any:
     if name == "loaded_latency" and (row.get("schema") or 1) < LOADED_LATENCY_SINCE:
         return None
     # The default layout depends on the test, and a claim may be about several tests.
-    if name == "layout" and row["layout"] == _default_layout(row["test"]):
+    workload = workloads.WORKLOADS.get(row["test"])
+    if name == "layout" and workload and row["layout"] == workload.layout:
         return None
     return row.get(name)
-
-
-def _default_layout(test: Any) -> str | None:
-    workload = workloads.WORKLOADS.get(test)
-    return workload.layout if workload else None

@@ -101,13 +101,9 @@ def judge(
     only: Sequence[str] = (),
     obstacles: Mapping[str, str] | None = None,
 ) -> list[ClaimResult]:
-    """Judge every claim, or some of them, with the data of all run folders, in the order of the claims file.
+    """Judge every claim, or those with the ids in `only`, with the data of all run folders.
 
-    Args:
-        claims: The claims.
-        runs: The run folders.
-        only: Ids of the claims to judge; empty means all.
-        obstacles: Why a claim, by id, could not be measured.
+    `obstacles` has why a claim, by id, could not be measured.
     """
     # The same folder twice would count as two runs that do not differ.
     sources = [Source.read(run) for run in {run.path.resolve(): run for run in runs}.values()]
@@ -239,7 +235,7 @@ def _variants(claim: Claim, sources: Sequence[Source]) -> list[_Variant]:
         for variant in sorted(variants, key=lambda variant: json.dumps(variant, default=str)):
             parts = {number: points[variant] for number, points in enumerate(by_part) if variant in points}
             data = [point for points in parts.values() for point in points]
-            if not any(point.is_known for point in data) and not _too_few_values(claim, parts):
+            if not any(point.is_known for point in data) and not _no_estimate(claim, parts):
                 continue
             name = ", ".join(filter(None, [source.name, evidence.describe(variant, variants)]))
             run = _Run(name, parts, mixed_versions(data))
@@ -285,7 +281,7 @@ def _judged(claim: Claim, variant: _Variant, level: float) -> tuple[str, str, li
         disagrees = f"the lab's model of {modeled_networks(rows)} does not agree ({describe_point(outside)})"
         return NOT_TESTABLE, f"{disagrees}, but only the real network can contradict the claim", tested
     if len(parts) < len(claim.parts) or not all(point.data.is_known for point in tested):
-        reason = _too_few_values(claim, parts) or "some cells of the claim have no valid trial; measure"
+        reason = _no_estimate(claim, parts) or "some cells of the claim have no valid trial; measure"
         return NOT_ENOUGH, f"{reason}: {claim.command}", tested
     undecided = _undecided(claim, tested, level)
     if undecided is not None:
@@ -299,11 +295,15 @@ def _judged(claim: Claim, variant: _Variant, level: float) -> tuple[str, str, li
     return CONSISTENT, f"{shown}; {because}", tested
 
 
-def _too_few_values(claim: Claim, parts: PartData) -> str:
-    """Return which percentile is unknown because trials have too few values or episodes; empty if all are known."""
+def _no_estimate(claim: Claim, parts: PartData) -> str:
+    """Return why a quantity that trials have measured has no ratio; empty if that is not the reason."""
     for number, points in parts.items():
         for rows in (list(point.rows) for point in points if not point.is_known):
             for quantity in claim.parts[number].quantities:
+                values = [row[quantity] for row in rows if row.get(quantity) is not None]
+                if 0 in values:
+                    zeros = f"{values.count(0)} of {len(values)} trials"
+                    return f"{METRICS[quantity].title}: 0 in {zeros}, which has no ratio; repeat"
                 if reason := missing.reason(rows, quantity):
                     return f"{METRICS[quantity].title}: {reason}; {missing.remedy(rows, quantity)}"
     return ""
@@ -354,7 +354,7 @@ def _outside(claim: Claim, tested: list[TestedPoint], level: float, with_modeled
     """
     for point in tested:
         low, high = point.region
-        counts = point.counts if with_modeled or not point.data.is_modeled else ()
+        counts = point.data.counts if with_modeled or not point.data.is_modeled else ()
         if any(not low <= count <= high for count in counts):
             return point
     # The correction covers all points, modeled or not, so that testing twice does not raise the error rate.

@@ -14,11 +14,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from k8sdds.analysis.conditions import CONDITION
+from k8sdds.analysis.conditions import COMPARABLE
 from k8sdds.model.axis import OneOrMore
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.strict import MAX_NAME, MAX_TITLE, Strict
+from k8sdds.system.strict import MAX_NAME, Name, Strict, Title
 
 Scalar = str | int | float | bool | None
 Is = Literal["lower", "higher", "alike", "between", "published"]
@@ -31,7 +31,7 @@ DEFAULTS = {
 """Defaults for cell settings that a claim does not specify: reliable unicast from one publisher to one subscriber, as
 fast as possible."""
 
-SELECTABLE = ("network", *(name for name in CONDITION if name not in ("testbed", "nodes")))
+SELECTABLE = ("network", *COMPARABLE)
 """Keys of a selector. `network` is compared with the network label of the trials."""
 
 PARTS = tuple(
@@ -233,8 +233,8 @@ class Claims(Strict):
 
     page: ClassVar[str] = "claims"
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME)
-    title: str = Field(default="", max_length=MAX_TITLE)
+    name: Name
+    title: Title = ""
     source: str = Field(default="", description="the publication that makes the claims")
     level: float = Field(
         default=0.05, gt=0, lt=0.5, description="significance level of every test: the rate of false verdicts"

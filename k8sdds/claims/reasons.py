@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.analysis.statistics import Contrast, p_inside, p_outside
+from k8sdds.analysis.statistics import p_inside, p_outside
 from k8sdds.claims.evidence import PointData
 from k8sdds.claims.model import Part
 from k8sdds.model.axis import payload
@@ -28,30 +28,15 @@ class TestedPoint:
     is_level: bool
     """Whether the claim is about a level instead of a ratio."""
 
-    @property
-    def values(self) -> dict[str, Any]:
-        """The settings of the point."""
-        return self.data.values
-
-    @property
-    def contrast(self) -> Contrast | None:
-        """The estimated log ratio, if it is known."""
-        return self.data.contrast
-
-    @property
-    def counts(self) -> tuple[float, ...]:
-        """The values of an exact quantity."""
-        return self.data.counts
-
     @cached_property
     def p_inside(self) -> float | None:
         """The p value of the hypothesis that the ratio lies outside of the region."""
-        return p_inside(self.contrast, *self.region) if self.contrast else None
+        return p_inside(self.data.contrast, *self.region) if self.data.contrast else None
 
     @cached_property
     def p_outside(self) -> float | None:
         """The p value of the hypothesis that the ratio lies in the region."""
-        return p_outside(self.contrast, *self.region) if self.contrast else None
+        return p_outside(self.data.contrast, *self.region) if self.data.contrast else None
 
 
 def test_name(part: Part) -> str:
@@ -65,29 +50,28 @@ def test_name(part: Part) -> str:
 
 def undecided_reason(point: TestedPoint) -> str:
     """Return why a point does not decide the claim."""
-    if point.contrast is None:
+    contrast = point.data.contrast
+    if contrast is None:
         return f"{_values(point)}: no repetition has trials of all compared cells"
-    if point.contrast.n < 2:
+    if contrast.n < 2:
         return f"{_values(point)}: one repetition gives no confidence interval"
-    if not point.contrast.testable:
+    if not contrast.testable:
         return f"{_values(point)}: all repetitions have the same result, so their variance is unknown"
     return f"{describe_point(point)}: not shown (p = {point.p_inside:.2g}), nor refuted; {_sizes([point])}"
 
 
 def describe_point(point: TestedPoint) -> str:
     """Return the point, its result and the claimed region."""
-    values = _values(point)
-    if point.counts:
-        counted = " and ".join(f"{count:g}" for count in sorted(set(point.counts)))
+    values, counts, contrast = _values(point), point.data.counts, point.data.contrast
+    if counts:
+        counted = " and ".join(f"{count:g}" for count in sorted(set(counts)))
         return f"{values}: counted {counted}, claimed {point.published:g}"
-    if point.contrast is None:
+    if contrast is None:
         return values
-    low, high = point.contrast.interval()
+    low, high = contrast.interval()
     interval = "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
     quantity = "level" if point.is_level else "ratio"
-    return (
-        f"{values}: {quantity} {point.contrast.ratio:.3g}{interval}, claimed {describe_region(point.region)}"
-    )
+    return f"{values}: {quantity} {contrast.ratio:.3g}{interval}, claimed {describe_region(point.region)}"
 
 
 def describe_region(region: tuple[float, float]) -> str:
@@ -121,8 +105,9 @@ def _sizes(tested: Sequence[TestedPoint]) -> str:
     """Return the number of repetitions, or of runs, as text: `n = 3`, `n = 3 to 5`, `n = 2 runs`."""
     sizes: dict[str, set[int]] = defaultdict(set)
     for point in tested:
-        n = point.contrast.n if point.contrast else len(point.counts)
-        sizes[" runs" if point.contrast and point.data.runs > 1 else ""].add(n)
+        contrast = point.data.contrast
+        n = contrast.n if contrast else len(point.data.counts)
+        sizes[" runs" if contrast and point.data.runs > 1 else ""].add(n)
     spans = (
         f"{min(ns)}{unit}" if len(ns) == 1 else f"{min(ns)} to {max(ns)}{unit}" for unit, ns in sizes.items()
     )
@@ -148,5 +133,5 @@ def mixed_versions(points: Sequence[PointData]) -> str:
 
 
 def _values(point: TestedPoint) -> str:
-    values = [describe_value(key, value) for key, value in point.values.items()]
+    values = [describe_value(key, value) for key, value in point.data.values.items()]
     return ", ".join(values) or f"part {point.part + 1}"

@@ -21,6 +21,7 @@ from k8sdds.system import reading, yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import require_new, write_atomically
+from k8sdds.system.grouping import grouped
 from k8sdds.system.strict import Strict
 
 PLAN = "study.yaml"
@@ -65,10 +66,7 @@ class Plan(Strict):
 
 def campaigns(claims: Sequence[Claim], in_lab: bool) -> list[PlannedCampaign]:
     """Return the campaigns that the claims need, one for all claims with the same experiment and settings."""
-    groups: dict[str, list[Claim]] = {}
-    for claim in claims:
-        if claim.is_measurable(in_lab):
-            groups.setdefault(claim.command, []).append(claim)
+    groups = grouped((claim for claim in claims if claim.is_measurable(in_lab)), lambda claim: claim.command)
     return [
         PlannedCampaign(
             folder=_folder_name(group[0]),
@@ -96,18 +94,18 @@ class StudyFolder:
 
     @classmethod
     def create(cls, path: Path, study: str, plan: Plan) -> StudyFolder:
-        """Create the folder of a study. Raises InputError if it is not empty or cannot be written."""
+        """Create the folder of a study."""
         require_new(path, OTHER_FOLDER)
         with explained(f"cannot write {path}", "use another --output"):
             path.mkdir(parents=True, exist_ok=True)
-            write_atomically(path / CLAIMS, claims_files.read(study))
+            write_atomically(path / CLAIMS, claims_files.CLAIMS.read(study)[1])
             # The plan is written last, because a folder with a plan can be resumed.
             write_atomically(path / PLAN, yaml_text.dump(plan.model_dump(mode="json", exclude_none=True)))
         return cls.open(path)
 
     @classmethod
     def open(cls, path: Path) -> StudyFolder:
-        """Return an existing folder of a study. Raises InputError if it is another folder, or damaged."""
+        """Return an existing folder of a study."""
         if not (path / PLAN).is_file():
             raise InputError(
                 f"{path} is not the folder of a study: it has no {PLAN}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -92,6 +93,7 @@ def _options(
     pass
 
 
+@cache
 def command_tree() -> Any:
     """Return the whole command, in which every command accepts `--verbose` and `--quiet`."""
     root = typer.main.get_command(app)

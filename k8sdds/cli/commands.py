@@ -23,7 +23,7 @@ COMPLETIONS = {
     "NETWORK": ("networks", "NETWORKS"),
     "PROFILE": ("deploy.profiles", "PROFILES.names"),
     "PURPOSE": ("setup", "PURPOSES"),
-    "STUDY [CLAIM]": ("claims", "names"),
+    "STUDY [CLAIM]": ("claims", "CLAIMS.names"),
     "TOPIC": ("cli.docs", "topics"),
 }
 """What the shell completes for a value of this name: module of k8sdds and the names in it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +16,10 @@ from k8sdds.system.errors import InputError
 from k8sdds.system.yaml_text import nearest
 
 if TYPE_CHECKING:
+    from k8sdds.analysis.capacities import Found
     from k8sdds.analysis.comparison import Side
     from k8sdds.analysis.history import Run
+    from k8sdds.analysis.overhead import Row
 
 app = Commands()
 
@@ -55,7 +59,8 @@ def compare(
         raise InputError(
             "compare requires at least two run folders or networks", "such as: k8sdds compare A B"
         )
-    sides = [_side(name) for name in names]
+    read = cache(_trials)  # several sides can be networks of one folder
+    sides = [_side(name, read) for name in names]
     if overheads and any(side.label for side in sides):
         raise InputError("--overheads compares run folders, not networks", "leave out @LABEL")
     compared = comparison_report.Compared(
@@ -66,22 +71,30 @@ def compare(
     after.apply(data["rows"], compared.write, out)
 
 
-def _side(text: str) -> Side:
-    """Read `FOLDER` or `FOLDER@LABEL`, where FOLDER can be `@last`, as one side of a comparison."""
+def _trials(path: Path) -> tuple[list[Row], list[Found]]:
+    """Return the last valid attempts of the trials of a run folder, and its capacity searches."""
     from k8sdds.analysis import capacities, overhead
+    from k8sdds.results import tidy
+
+    run = RunFolder(path)
+    table = tidy.frame(run)
+    probes = overhead.plain_rows(tidy.probes(table))
+    return overhead.plain_rows(tidy.best(table)), capacities.found(probes, run.campaign.get("repetitions"))
+
+
+def _side(text: str, read: Callable[[Path], tuple[list[Row], list[Found]]]) -> Side:
+    """Read `FOLDER` or `FOLDER@LABEL`, where FOLDER can be `@last`, as one side of a comparison."""
+    from k8sdds.analysis import capacities
     from k8sdds.analysis.comparison import Side
     from k8sdds.analysis.conditions import UNIT
     from k8sdds.analysis.statistics import confidence_of
-    from k8sdds.results import tidy
 
     folder, _, label = text.rpartition("@")
     if not folder or Path(text).is_dir():
         folder, label = text, ""
     run = RunFolder.open(folder)
     folder = str(run.path)
-    table = tidy.frame(run)
-    rows = overhead.plain_rows(tidy.best(table))
-    searches = capacities.found(overhead.plain_rows(tidy.probes(table)), run.campaign.get("repetitions"))
+    rows, searches = read(run.path)
     if not rows and not searches:
         raise InputError(f"{folder} has no valid trial", f"see: k8sdds report {folder}")
     labels = sorted({row[UNIT] for row in rows} | {one.network for one in searches})

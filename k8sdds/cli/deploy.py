@@ -50,9 +50,7 @@ def deploy(
     if dry_run and not flow.machines_exist(loaded):
         _show_incomplete(loaded, flow.missing_software(loaded, print_note), (), as_json, create=True)
         return
-    options = flow.Options(
-        limit or (), allow_reboot, dry_run, ssh.accept_new_host_keys, ssh.concurrency, force
-    )
+    options = flow.Options(limit or (), allow_reboot, dry_run, ssh.connect, force)
     with _Terminal(yes) as terminal:
         deployed = flow.deploy(loaded, options, terminal)
     if dry_run:

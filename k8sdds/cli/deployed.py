@@ -208,7 +208,7 @@ def destroy(
     from k8sdds.deploy import destroy as flow
 
     loaded = load_profile(profile)
-    options = flow.Options(purge, ssh.accept_new_host_keys, ssh.concurrency, dry_run, force)
+    options = flow.Options(purge, ssh.connect, dry_run, force)
     destroyed = flow.destroy(
         loaded, options, lambda question: confirm(question, yes), ActionProgress, print_note
     )

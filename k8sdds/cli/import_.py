@@ -129,7 +129,7 @@ def _print_tables(imported: Import) -> None:
         _print_wrapped(f"\n{one.table.caption}")
         one.table.print(console(), right=range(1, len(one.table.heads)))
     if found:
-        repeated = sum(row["n"] > 1 for _, row in read.overheads.iterrows())
+        repeated = sum(row["n"] > 1 for row in read.overheads)
         _print_wrapped(
             f"A single run has no confidence interval. {repeated} of {len(read.overheads)} overheads were"
             " measured in more than one run; the report shows their 95 % intervals."

@@ -17,11 +17,17 @@ from k8sdds.cli.terminal import print_note, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
+from k8sdds.system.reading import escaped
 from k8sdds.system.shipped import ShippedFiles
 
 app = Commands()
 
 STDOUT = "-"
+ZENOH_SUFFIX = ".json5"
+ZENOH_STEP = (
+    "k8sdds run quickstart --set middleware=zenoh --set reliability=best-effort --set qos={}"
+    " (its keys: k8sdds docs middleware-config)"
+)
 STATUS = "k8sdds status {}"
 """The command that follows a profile."""
 _NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -47,6 +53,7 @@ def _templates() -> dict[str, _Template]:
     from k8sdds.campaign.experiments import EXPERIMENTS
     from k8sdds.deploy.profiles import PROFILES
     from k8sdds.links import LINKS
+    from k8sdds.middleware.files import PROFILE_SUFFIXES
 
     return {
         "experiment": _Template(EXPERIMENTS, "my-experiment", "k8sdds run {}"),
@@ -54,7 +61,7 @@ def _templates() -> dict[str, _Template]:
         "link": _Template(LINKS, "my-link", "k8sdds run quickstart --link {}", "wifi-office"),
         "profile": _Template(PROFILES, "my-lab", STATUS),
         "qos": _Template(
-            ShippedFiles(("qos",), "QoS profile", suffixes=(".xml",)), "my-qos",
+            ShippedFiles(("qos",), "QoS profile", suffixes=PROFILE_SUFFIXES), "my-qos",
             "k8sdds run quickstart --set qos={} (its policies: k8sdds docs qos)", "strict-reliable",
         ),
         "rights": _Template(
@@ -87,9 +94,19 @@ _Like = Annotated[
         autocompletion=_complete_like,
     ),
 ]
+_From = Annotated[
+    Path | None,
+    option(
+        "--from RECORDING",
+        "Write an application with the flows of a recording of ROS 2: an .mcap or .db3 file, or a folder of rosbag2.",
+    ),
+]
 _Output = Annotated[
     str | None,
-    output_option("--output -o FILE", "File to write; -: stdout. Default: NAME.yaml, or NAME.xml."),
+    output_option(
+        "--output -o FILE",
+        "File to write; -: stdout. Default: NAME.yaml, or for qos NAME with the suffix of the copied file.",
+    ),
 ]
 _Force = Annotated[bool, output_option("--force", "Overwrite the file if it exists.")]
 
@@ -122,7 +139,7 @@ class Machines:
         machines, found = new_profile.logins(self.node), {}
         key, ssh_config = self._file(self.key, "--key"), self._file(self.ssh_config, "--ssh-config")
         if self.look:
-            found = new_profile.gather(machines, key, ssh_config, ssh.accept_new_host_keys, ssh.concurrency)
+            found = new_profile.gather(machines, key, ssh_config, ssh.connect)
         return new_profile.text(name, machines, found, key, ssh_config)
 
     @staticmethod
@@ -133,7 +150,7 @@ class Machines:
 
 
 @app.add(
-    "k8sdds init application my-robot --like teleoperation",
+    "k8sdds init application my-robot --from my-recording",
     "k8sdds init profile lab --node pi@192.0.2.10 --node pi@192.0.2.11",
     "k8sdds init rights --like namespace",
 )
@@ -141,6 +158,7 @@ def init(
     kind: _KindArgument,
     name: _NameArgument = None,
     like: _Like = None,
+    recording: _From = None,
     *,
     machines: Machines,
     ssh: SshOptions,
@@ -155,15 +173,26 @@ def init(
     name = name or template.name
     if kind != "profile" and (machines.node or machines.key or machines.ssh_config):
         raise InputError("--node, --key and --ssh-config describe machines", "use: k8sdds init profile")
-    path = _target(name, output, force, template.files.suffixes)
+    if recording is not None and (kind != "application" or like is not None):
+        raise InputError(
+            "--from describes an application, instead of --like", "use: k8sdds init application --from"
+        )
     like = like or template.like
-    next_step = template.next_step
+    next_step, suffixes = template.next_step, template.files.suffixes
+    if like is not None and machines.node:
+        raise InputError("--like and --node exclude each other", "leave out one of them")
+    if kind == "qos" and like is not None:
+        # Unlike the suffixes of YAML, those of QoS profiles are different formats.
+        suffixes = (template.files.read(like)[0].suffix,)
+        if suffixes == (ZENOH_SUFFIX,):
+            next_step = ZENOH_STEP
+    path = _target(name, output, force, suffixes)
     if like is not None:
-        if machines.node:
-            raise InputError("--like and --node exclude each other", "leave out one of them")
         text = template.files.copy(like, name).replace(f'name="{like}"', f'name="{name}"')
         if kind == "profile" and _is_example(text, like):
             next_step = f"replace the addresses, then run: {STATUS}"
+    elif recording is not None:
+        text = _recorded(name, recording)
     elif kind == "profile":
         text = machines.profile(name, ssh)
     else:
@@ -171,6 +200,16 @@ def init(
 
         text = (new_experiment.template if kind == "experiment" else new_experiment.application)(name)
     _write(path, text, next_step)
+
+
+def _recorded(name: str, recording: Path) -> str:
+    """Return an application with the flows of a recording; show how much of it is read."""
+    from k8sdds.cli.progress import Steps
+    from k8sdds.importing import recorded_application
+
+    with Steps() as steps, explained(f"cannot read {escaped(recording)}"):
+        steps(f"reading {escaped(recording)}")
+        return recorded_application.write(name, recording, steps.share)
 
 
 def _is_example(text: str, source: str) -> bool:
@@ -181,11 +220,7 @@ def _is_example(text: str, source: str) -> bool:
 
 
 def _target(name: str, output: str | None, force: bool, suffixes: Sequence[str]) -> Path | None:
-    """Return the file to write, or None for stdout, before anything else happens.
-
-    Raises:
-        InputError: The name is not valid, or the file cannot be written.
-    """
+    """Return the file to write, or None for stdout, before anything else happens."""
     if not re.fullmatch(_NAME, name):
         raise InputError(f"{name!r} is not a valid name", "use lowercase letters, digits and hyphens")
     if output == STDOUT:

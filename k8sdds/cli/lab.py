@@ -42,14 +42,14 @@ class Selection:
         from k8sdds.campaign import applications, experiments, preflight
         from k8sdds.campaign.expansion import expand
         from k8sdds.networks import label_without_engine, with_engines
-        from k8sdds.testbeds.lab.topology import LabNetworkKey
+        from k8sdds.testbeds.lab.topology import key_of
 
         networks = set(self.network or ())
         changes = experiments.Changes(self.network or (), self.settings or ())
         changed = applications.load_experiment(self.experiment, changes)
         expansion = expand(with_engines(changed, available))
         preflight.refuse(preflight.contradictions(expansion))
-        cells = {LabNetworkKey.of(cell): cell for cell in expansion.cells}
+        cells = {key_of(cell): cell for cell in expansion.cells}
         return [
             cell
             for cell in cells.values()
@@ -58,7 +58,7 @@ class Selection:
 
 
 def _describe(plan: Plan) -> str:
-    return f"{plan.key.nodes} nodes, pods {' '.join(plan.datapath.attachments)}"
+    return f"{len(plan.topology.nodes)} nodes, pods {' '.join(plan.datapath.attachments)}"
 
 
 @app.add("k8sdds lab plan quickstart --network flannel-vxlan")

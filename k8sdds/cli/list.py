@@ -113,7 +113,7 @@ def _studies() -> list[dict[str, Any]]:
     from k8sdds.claims import study
 
     rows = []
-    for name in claims.names():
+    for name in claims.CLAIMS.names():
         loaded = claims.load(name)
         campaigns = study.campaigns(loaded.claims, in_lab=True)
         rows.append(

@@ -34,7 +34,8 @@ def setup(
         list[str] | None,
         option(
             "--for PURPOSE",
-            "lab (default): measure in the lab. lab-cilium: also the networks cilium-*. deploy: create clusters."
+            "lab (default): measure in the lab. lab-cilium: also the networks cilium-*. lab-zenoh: also Zenoh, which"
+            " takes minutes to compile. deploy: create clusters."
             " deploy-arm64, deploy-amd64: create clusters of such machines, with a cross compiler if necessary. tests:"
             " run the tests. (Repeatable.)",
         ),

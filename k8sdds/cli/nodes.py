@@ -177,9 +177,6 @@ def _located(node: str, cluster: str | None, switch: bool = False) -> tuple[str,
     """Return cluster and name of an existing node: CLUSTER/NODE, or NODE if one cluster or the current one has it.
 
     With `switch`, each cluster also has the node `switch`.
-
-    Raises:
-        InputError: No cluster has it, or several.
     """
     from k8sdds import nodes
 

@@ -25,11 +25,7 @@ Json = Annotated[bool, output_option("--json", "Print the result as JSON.")]
 
 @dataclass
 class Output:
-    """The options that select the format of a result, and how it is printed.
-
-    Raises:
-        InputError: The options contradict each other.
-    """
+    """The options that select the format of a result, and how it is printed."""
 
     as_json: Json = False
     form: str = "table"
@@ -51,12 +47,9 @@ class Output:
         show: Callable[[], None] | None = None,
         rows: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Print the result of a command.
+        """Print the result of a command: `data` as JSON and YAML, `rows` (else `data`) as CSV.
 
-        Args:
-            data: The whole result, for JSON and YAML.
-            show: Prints the result as text; None means the rows, as a table.
-            rows: The rows for CSV; None means `data`.
+        `show` prints it as text; without it, text is the rows as a table.
         """
         rows = data if rows is None else rows
         show = show or (lambda: print_table(rows))

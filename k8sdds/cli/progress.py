@@ -152,6 +152,10 @@ class Steps:
         self._detail = text
         self._show()
 
+    def share(self, done: int, total: int) -> None:
+        """Show how much of a file was read, in bytes, as the detail."""
+        self.detail(f"{done / 1e9:.1f} of {total / 1e9:.1f} GB ({min(100, 100 * done // max(1, total))} %)")
+
     def pause(self) -> None:
         """Show nothing until the next step, because a question is asked or the task has ended."""
         self._shown.close()

@@ -120,7 +120,7 @@ def recommend(
 
 
 def _evidence(application: Application, folders: list[Path]) -> Evidence:
-    """Return the evidence of run folders. Raises InputError."""
+    """Return the evidence of run folders."""
     from k8sdds import links
     from k8sdds.campaign import applications
     from k8sdds.recommend import evidence
@@ -140,4 +140,4 @@ def _evidence(application: Application, folders: list[Path]) -> Evidence:
 
 def _sent(application: Application) -> tuple[Any, ...]:
     """Return the flows of an application without their requirements."""
-    return application.together, *(flow.sent for flow in application.flows)
+    return application.together, *((flow.name, flow.sent, flow.reliability) for flow in application.flows)

@@ -32,7 +32,8 @@ from k8sdds.testbeds.selection import LAB
 
 if TYPE_CHECKING:
     from k8sdds.claims.model import Claim
-    from k8sdds.claims.study import PlannedCampaign, StudyFolder
+    from k8sdds.claims.study import Plan, PlannedCampaign, StudyFolder
+    from k8sdds.model.experiment import Experiment
     from k8sdds.testbeds.selection import SelectedTestbed
 
 app = Commands()
@@ -102,8 +103,10 @@ def _start(
     output: Path | None,
     dry_run: bool,
 ) -> None:
-    """Plan a study, and measure it unless it is a dry run."""
+    """Plan and check a study, and measure it unless it is a dry run."""
     from k8sdds import claims as claim_files
+    from k8sdds.campaign import preflight
+    from k8sdds.campaign.expansion import expand
     from k8sdds.campaign.start import campaign_name
     from k8sdds.claims import study
 
@@ -120,15 +123,16 @@ def _start(
             "judge published data instead: k8sdds import, then --with RUN",
         )
     _announce(campaigns, claims)
-    folder = output or RUNS / campaign_name(loaded.name)
-    require_new(folder, study.OTHER_FOLDER)
-    if dry_run:
-        return
     plan = study.Plan(
         only=ids, campaigns=campaigns, repetitions=changes[0], duration_s=changes[1], seed=changes[2],
         testbed=dataclasses.asdict(selected), also=also,
     )  # fmt: skip
-    _measure(study.StudyFolder.create(folder, file, plan))
+    for campaign in campaigns:
+        preflight.refuse(preflight.contradictions(expand(_experiment(plan, campaign))))
+    folder = output or RUNS / campaign_name(loaded.name)
+    require_new(folder, study.OTHER_FOLDER)
+    if not dry_run:
+        _measure(study.StudyFolder.create(folder, file, plan))
 
 
 def _study_and_claims(names: Sequence[str], file: str) -> tuple[str, list[str]]:
@@ -156,12 +160,7 @@ def _announce(campaigns: Sequence[PlannedCampaign], claims: Sequence[Claim]) -> 
 
 
 def _measure(folder: StudyFolder, retry_failed: bool = False) -> None:
-    """Measure what is missing, and write and print the verdicts.
-
-    Raises:
-        InvalidTrials: Trials without a valid attempt remain.
-        PrerequisiteError: The prerequisites of a campaign are not met. Both are raised after the verdicts are written.
-    """
+    """Measure what is missing, and write and print the verdicts."""
     command = f"k8sdds reproduce --resume {shlex.quote(str(folder.path))}"
     print_step(f"Folder: {folder.path} (continue after an interruption: {command})")
     selected = selection.parse(folder.plan.testbed)
@@ -193,17 +192,18 @@ def _measure_campaign(
     retry_failed: bool,
     command: str,
 ) -> None:
+    path, plan = folder.run(campaign), folder.plan
+    if folder.is_started(campaign):
+        resume_measuring(path, selected, None, retry_failed, command)
+    else:
+        measure(_experiment(plan, campaign), plan.seed, path, False, selected, command=command)
+
+
+def _experiment(plan: Plan, campaign: PlannedCampaign) -> Experiment:
     from k8sdds.campaign import experiments
 
-    if folder.is_started(campaign):
-        resume_measuring(folder.run(campaign), selected, None, retry_failed, command)
-        return
-    plan = folder.plan
-    changes = experiments.Changes(
-        settings=campaign.settings, repetitions=plan.repetitions, duration_s=plan.duration_s
-    )
-    experiment = experiments.load(campaign.experiment, changes)
-    measure(experiment, plan.seed, folder.run(campaign), False, selected, command=command)
+    changes = experiments.Changes((), campaign.settings, plan.repetitions, plan.duration_s)
+    return experiments.load(campaign.experiment, changes)
 
 
 def _judge(folder: StudyFolder, obstacles: Mapping[str, str]) -> None:

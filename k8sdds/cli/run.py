@@ -42,7 +42,6 @@ from k8sdds.system.errors import (
     RequirementsNotMet,
     RequirementsUndecided,
 )
-from k8sdds.system.numbers import format_duration
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import SelectedTestbed
 
@@ -175,22 +174,8 @@ def measure(
 ) -> None:
     """Measure an experiment and write its report.
 
-    Args:
-        experiment: The experiment to measure.
-        seed: Seed of the random order of trials; None means a random seed.
-        output: The run folder to create; None means runs/TIME-EXPERIMENT.
-        dry_run: Stop after the preflight checks.
-        selected: The testbed.
-        psk_file: File with the pre-shared key of the lab's IPsec networks.
-        required: Networks that the testbed must have, see `campaign.run.Request`.
-        command: The command that continues it after an interruption; empty means `k8sdds run --resume FOLDER`.
-        longer: See `campaign.run.Request`.
-        start: `confirm` there.
-
-    Raises:
-        InvalidTrials: Trials without a valid attempt remain; raised after the report is written.
-        RequirementsNotMet: No configuration meets all requirements of the application that was measured.
-        RequirementsUndecided: It is undecided whether one does.
+    A dry run stops after the preflight checks. `required`, `longer` and `start`, which is `confirm` there, are those of
+    `campaign.run.Request`. `command` continues it after an interruption; empty means `k8sdds run --resume FOLDER`.
     """
     from k8sdds.campaign import run as steps
     from k8sdds.campaign.start import campaign_name
@@ -244,11 +229,6 @@ class Display:
         """Print a line."""
         print_step(text)
 
-    def announce(self, what: str, estimate_s: float | None) -> None:
-        """Print what is about to be measured and how long it takes."""
-        takes = f", about {format_duration(estimate_s)}" if estimate_s is not None else ""
-        self.line(f"{what}{takes}")
-
     def progress(self, baseline: str, expected_trial_s: float) -> CampaignProgress:
         """Show the progress of the trials."""
         from k8sdds.cli.progress import CampaignProgress
@@ -280,15 +260,7 @@ def _report(folder: Path, failed: InvalidTrials | None, experiment: Experiment) 
 def conclude(result: Answer, folder: Path | None, out: Output, failed: InvalidTrials | None = None) -> None:
     """Print the answer, and write its page and the files of the configuration.
 
-    Args:
-        result: The answer.
-        folder: Folder for the page and the files; None if they are not written.
-        out: Format of the answer.
-        failed: Trials without a valid attempt, which are the reason if nothing can be concluded.
-
-    Raises:
-        RequirementsNotMet: No configuration meets all requirements.
-        RequirementsUndecided: It is undecided whether one does.
+    Without a folder, no files are written. Trials without a valid attempt are the reason if nothing can be concluded.
     """
     from k8sdds.recommend import files, results
     from k8sdds.recommend.next_step import next_step
@@ -315,16 +287,7 @@ def conclude(result: Answer, folder: Path | None, out: Output, failed: InvalidTr
 
 @contextmanager
 def _ending(folder: Path, command: str = "") -> Iterator[None]:
-    """Stop the campaign cleanly on the first signal and at once on the second one.
-
-    Args:
-        folder: The run folder.
-        command: The command that continues the campaign; empty means `k8sdds run --resume FOLDER`.
-
-    Raises:
-        Interrupted: Ctrl-C.
-        Aborted: SIGTERM, SIGHUP, or a fault of the environment after the campaign has started.
-    """
+    """Stop the campaign cleanly on the first signal and at once on the second one."""
     received: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:

@@ -136,12 +136,7 @@ def live(draw: Callable[[], Any], stderr: bool = False) -> AbstractContextManage
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask for confirmation unless `yes`.
-
-    Raises:
-        InputError: stdin or stdout is not a terminal.
-        typer.Abort: the user declined.
-    """
+    """Ask for confirmation unless `yes`. Raises typer.Abort if the user declines."""
     import typer
 
     if not agrees(question, yes):
@@ -149,11 +144,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def agrees(question: str, yes: bool) -> bool:
-    """Return `yes`, or whether the user answers a question with yes.
-
-    Raises:
-        InputError: stdin or stdout is not a terminal.
-    """
+    """Return `yes`, or whether the user answers a question with yes."""
     import typer
 
     if yes:

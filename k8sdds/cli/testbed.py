@@ -160,11 +160,7 @@ def open_testbed(
 ) -> Iterator[Testbed]:
     """Open a testbed for a campaign and close it at the end of the `with` block.
 
-    Args:
-        selected: The testbed to open.
-        campaign: Name of the campaign; labels what the testbed creates.
-        experiment: Name of the experiment, for the records of the lab.
-        psk_file: File with the pre-shared key of the lab's IPsec networks.
+    The name of the campaign labels what the testbed creates; the records of the lab have that of the experiment.
     """
     if selected.testbed == LAB:
         from k8sdds.testbeds.lab.testbed import Lab

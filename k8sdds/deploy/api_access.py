@@ -38,7 +38,7 @@ _SERVER = re.compile(r"^(\s*server: )https://\S+$", re.MULTILINE)
 
 
 def is_control_plane(host: Host) -> bool:
-    """Return whether a machine is a control plane already. Raises HostError if it cannot be reached."""
+    """Return whether a machine is a control plane already."""
     # Only the output shows that the script ran: sudo fails with the same exit codes as `test`.
     return host.run(f"[ -e {KUBECONFIG} ] || echo missing").out.strip() != "missing"
 
@@ -49,9 +49,6 @@ def administrator(control_plane: Host) -> Iterator[KubernetesClient]:
 
     It reaches the API server through the SSH connection, because the API server may listen only for its nodes; or
     directly, if the SSH server of the machine does not forward connections.
-
-    Raises:
-        PrerequisiteError: The machine cannot be reached, or is not a control plane yet.
     """
     from k8sdds.kubernetes import kubeconfig
     from k8sdds.kubernetes.client import KubernetesClient
@@ -79,11 +76,7 @@ def _admin_kubeconfig(control_plane: Host) -> str:
 
 
 def write_kubeconfig(profile: Profile, control_plane: Host) -> None:
-    """Write the cluster's admin kubeconfig on this machine, with a server address that this machine can reach.
-
-    Raises:
-        PrerequisiteError: The control plane has no kubeconfig, or cannot be reached.
-    """
+    """Write the cluster's admin kubeconfig on this machine, with a server address that this machine can reach."""
     text = _admin_kubeconfig(control_plane)
     if profile.provider == "local":
         text = _with_server(text, _local_forward(profile))
@@ -94,12 +87,7 @@ def write_kubeconfig(profile: Profile, control_plane: Host) -> None:
 
 @contextlib.contextmanager
 def client(name: str) -> Iterator[KubernetesClient]:
-    """Provide a client of a deployed cluster's API server, directly or as `administrator` does.
-
-    Raises:
-        InputError: No such cluster was deployed from this machine.
-        PrerequisiteError: The API server cannot be reached.
-    """
+    """Provide a client of a deployed cluster's API server, directly or as `administrator` does."""
     from k8sdds.kubernetes.client import KubernetesClient
 
     profile, path = _profile_and_kubeconfig(name)
@@ -125,15 +113,7 @@ def _restore(name: str) -> str | None:
 
 
 def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
-    """Return the kubeconfig of a deployed cluster, for other programs.
-
-    Returns:
-        The path, and the command for an SSH tunnel if the API server cannot be reached directly; else "".
-
-    Raises:
-        InputError: No such cluster was deployed from this machine.
-        PrerequisiteError: The API server cannot be reached.
-    """
+    """Return the kubeconfig of a cluster, and the command for an SSH tunnel; "" if the API server needs none."""
     profile, path = _profile_and_kubeconfig(name)
     if profile.provider == "local" or _answers(path.read_text()):
         return path, ""

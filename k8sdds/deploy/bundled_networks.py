@@ -56,9 +56,6 @@ def archives(profile: Profile | None, options: Iterable[str] = ()) -> dict[str, 
     """Return the archives of images that a profile and the option `--image` name, by reference of the image.
 
     An option is NETWORK=FILE, or IMAGE=FILE for one of several images of a network.
-
-    Raises:
-        InputError: A value is not valid, a network does not exist, or a file does not exist.
     """
     given = [
         (name, file) for name, files in (profile.software.images if profile else {}).items() for file in files
@@ -93,10 +90,7 @@ def _images_of(name: str) -> tuple[str, ...]:
 
 
 def missing(bundle: Bundle, network: RenderedNetwork, arch: str, present: Collection[str] = ()) -> list[str]:
-    """Return why a bundle cannot install a network on machines of an architecture; empty if it can.
-
-    `present`: images that the machines have already.
-    """
+    """Return why a bundle cannot install a network on machines that have the images `present`; empty if it can."""
     images = {item.name: item for item in bundle.images(arch)}
     reasons = [
         f"{network.name} needs the image {name}, which the bundle does not have for {arch}"
@@ -111,11 +105,7 @@ def missing(bundle: Bundle, network: RenderedNetwork, arch: str, present: Collec
 
 
 def check(bundle: Bundle, selected: Sequence[RenderedNetwork]) -> None:
-    """Check that a bundle can install all of these networks.
-
-    Raises:
-        PrerequisiteError: It cannot; the message lists everything that is missing.
-    """
+    """Check that a bundle can install all of these networks."""
     reasons = [
         reason for network in selected for arch in bundle.arches for reason in missing(bundle, network, arch)
     ]

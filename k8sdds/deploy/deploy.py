@@ -40,7 +40,7 @@ from k8sdds.deploy.software import Software
 from k8sdds.model.profile import Profile
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
-from k8sdds.system.ssh import Connections
+from k8sdds.system.ssh import Connect, Connections
 
 Note = Callable[[str], None]
 REBOOT_QUESTION = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
@@ -55,8 +55,7 @@ class Options:
     allow_reboot: bool = False
     """Whether machines may be rebooted to enable the memory cgroup."""
     dry_run: bool = False
-    accept_new_host_keys: bool = False
-    concurrency: int = 20
+    connect: Connect = Connections
     force: bool = False
     """Whether to change the cluster although a campaign is running on it."""
 
@@ -104,12 +103,7 @@ class MachineSurvey:
     notes: Sequence[str] = ()
 
     def raise_problems(self, profile: Profile) -> None:
-        """Raise an error with everything that prevents a deploy, if anything does.
-
-        Raises:
-            InputError: All problems are mistakes in the profile.
-            PrerequisiteError: A machine cannot be reached, or does not meet the prerequisites.
-        """
+        """Raise an error with everything that prevents a deploy, if anything does."""
         lines = [str(problem) for problem in (*self.failures.values(), *self.problems)]
         if not lines:
             return
@@ -123,11 +117,6 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
     """Build, complete or update the cluster of a profile.
 
     With `options.dry_run`, local nodes must exist already and nothing is changed, including the cache.
-
-    Raises:
-        InputError: The profile does not fit its machines or its bundle.
-        PrerequisiteError: A campaign is running on the cluster, a prerequisite is missing, or a change of a machine
-            failed.
     """
     # The second check for campaigns does not repeat the notes of the first.
     note: Note = functools.cache(interface.note)
@@ -137,7 +126,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             note = _confirm_local_nodes(profile, options.force, interface.confirm, note)
         bundle = None if options.dry_run else create_machines(profile, note)
         note(f"connecting to {len(profile.nodes)} machines, and gathering facts")
-        with _connections(profile, options) as connections:
+        with options.connect(profiles.targets(profile)) as connections:
 
             def ask(confirm: Callable[[], None]) -> None:
                 host = connections.hosts[profile.control_plane.name]
@@ -169,10 +158,6 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             elif not options.dry_run:
                 write_kubeconfig(profile, state.software, connections)
     return DeployResult(actions, machines.notes, len(part.nodes), state.software.origin)
-
-
-def _connections(profile: Profile, options: Options) -> Connections:
-    return Connections(profiles.targets(profile), options.accept_new_host_keys, options.concurrency)
 
 
 def _confirm_local_nodes(profile: Profile, force: bool, confirm: Note, note: Note) -> Note:
@@ -244,11 +229,7 @@ def _outdated(profile: Profile, machine: Facts) -> Iterator[str]:
 def restrict(
     profile: Profile, machines: MachineSurvey, limit: Collection[str]
 ) -> tuple[Profile, MachineSurvey]:
-    """Leave out the workers outside `limit` that cannot be reached, do not fit, or have not joined.
-
-    Returns:
-        The profile and the survey without these workers, with a note for each. Without a limit, both as given.
-    """
+    """Leave out workers outside `limit` that cannot be reached, do not fit, or have not joined; note each."""
     if not limit:
         return profile, machines
     reasons: dict[str, str] = {name: error.message for name, error in machines.failures.items()}
@@ -268,11 +249,7 @@ def restrict(
 
 
 def machines_to_reboot(profile: Profile, machines: MachineSurvey, limit: Collection[str] = ()) -> list[str]:
-    """Return the machines whose memory cgroup a change of the kernel command line enables (Raspberry Pis).
-
-    Raises:
-        K8sddsError: Something else prevents the deploy, so that rebooting would be useless.
-    """
+    """Return the machines whose memory cgroup a change of the kernel command line enables (Raspberry Pis)."""
     names = [
         name
         for name, machine in machines.facts.items()
@@ -288,11 +265,7 @@ def machines_to_reboot(profile: Profile, machines: MachineSurvey, limit: Collect
 def enable_memory_cgroup(
     names: Sequence[str], machines: MachineSurvey, connections: Connections, note: Note
 ) -> None:
-    """Enable the memory cgroup on these machines, and return when all answer after their reboot.
-
-    Raises:
-        PrerequisiteError: A machine does not answer.
-    """
+    """Enable the memory cgroup on these machines, and return when all answer after their reboot."""
     for name in names:
         note(f"{name}: enabling the memory cgroup and rebooting")
     scripts = {name: fixes.memory_cgroup_script(machines.facts[name]) for name in names}
@@ -304,11 +277,8 @@ def desired_state(
 ) -> DesiredState:
     """Return the input of the plan. Creates the bundle if it is not in the cache, which takes minutes.
 
-    `bundle` is the software that local nodes share. By default, it is selected for the machines' architectures.
-
-    Raises:
-        InputError: The bundle does not contain what the profile requires.
-        NotCached: In a block of `cache.frozen`, software is not in the cache.
+    `bundle` is the software that local nodes share. By default, it is selected for the machines' architectures. Raises
+    NotCached in a block of `cache.frozen`.
     """
     if bundle is None:
         architectures = {machine.architecture for machine in machines.values()}
@@ -326,11 +296,7 @@ def desired_state(
 
 
 def plan_within(state: DesiredState, limit: Collection[str] = ()) -> list[Action]:
-    """Return the plan for the nodes in `limit`, or for all.
-
-    Raises:
-        InputError: `limit` leaves out a control plane that does not exist yet.
-    """
+    """Return the plan for the nodes in `limit`, or for all."""
     actions = plan(state, limit)
     if limit and state.control_plane not in limit and not state.cluster.up and actions:
         raise InputError(
@@ -347,11 +313,7 @@ def apply_plan(
     connections: Connections,
     observer: Observer,
 ) -> None:
-    """Apply a plan, and write the kubeconfig even if only a part of the cluster could be built.
-
-    Raises:
-        K8sddsError: The first error of an action.
-    """
+    """Apply a plan, and write the kubeconfig even if only a part of the cluster could be built."""
     runner = Runner(connections, record.logs(profile.name), observer, state.software)
 
     def apply(action: Action) -> None:

@@ -20,25 +20,14 @@ from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.system.ssh import Connections
 
 
-def switch_cluster(
-    name: str,
-    network: str,
-    options: Mapping[str, object] | None = None,
-    progress: Progress = lambda line: None,
-) -> SwitchResult:
-    """Switch a cluster to another network. `options` have the keys of `network` in a profile.
-
-    Raises:
-        InputError: The options do not fit the network, or the network does not fit the cluster.
-        PrerequisiteError: A machine or the cluster failed; the same call again continues.
-    """
+def switch_cluster(name: str, network: str, options: Mapping[str, object]) -> SwitchResult:
+    """Switch a cluster to another network. `options` have the keys of `network` in a profile."""
     profile = profiles.deployed(name)
-    given = dict(options or {})
-    pod_network = network_install.choose_network(profile, network, **given)  # type: ignore[arg-type]
+    pod_network = network_install.choose_network(profile, network, **options)  # type: ignore[arg-type]
     # An engine of the profile is not part of a trial that does not name it.
-    pod_network = pod_network.model_copy(update={"engine": given.get("engine")})
+    pod_network = pod_network.model_copy(update={"engine": options.get("engine")})
     with record.locked(name), Connections(profiles.targets(profile)) as connections:
-        return switch(profile, pod_network, connections, progress)
+        return switch(profile, pod_network, connections)
 
 
 def switch_and_verify(
@@ -54,11 +43,6 @@ def switch_and_verify(
 
     With `dry_run`, only return what would be done. If this is not nothing, `confirm` receives it, and raises to prevent
     it. `force` switches although a campaign is running on the cluster, or this cannot be read.
-
-    Raises:
-        InputError: The network does not fit the profile.
-        PrerequisiteError: A campaign is running on the cluster, or a machine or the cluster failed; the same call
-            again continues.
     """
     desired = network_install.with_network(profile, network)
     profiles.password(desired)
@@ -88,11 +72,7 @@ def machines(name: str) -> Mapping[str, Facts]:
 
 
 def current_network(name: str) -> tuple[str, str | None]:
-    """Return the network that is installed on a cluster, and its engine; None for the plugin's own.
-
-    Raises:
-        PrerequisiteError: No network is installed, or several after an interrupted switch.
-    """
+    """Return the network that is installed on a cluster, and its engine; None for the plugin's own."""
     profile = profiles.deployed(name)
     control_plane = profile.control_plane.name
     targets = profiles.targets(profile, [control_plane])

@@ -54,19 +54,11 @@ class DesiredState:
         return self.facts[node].architecture
 
     def address(self, node: str) -> str:
-        """Return the address at which the other nodes reach a node: of the first family.
-
-        Raises:
-            InputError: The interface between the nodes has no address.
-        """
+        """Return the address at which the other nodes reach a node: of the first family."""
         return self.addresses(node)[0]
 
     def addresses(self, node: str) -> list[str]:
-        """Return the addresses of a node on the interface between the nodes: one of each family.
-
-        Raises:
-            InputError: The interface has no address of a family.
-        """
+        """Return the addresses of a node on the interface between the nodes: one of each family."""
         found = []
         for family in self.profile.kubernetes.ip_families:
             address = self.facts[node].address(family, self.profile.network.interface)

@@ -14,97 +14,23 @@ from k8sdds.deploy.deploy import MachineSurvey, survey
 from k8sdds.deploy.network_switch.footprint import remove_leftovers
 from k8sdds.deploy.phases.kubeadm import CRI_SOCKET
 from k8sdds.deploy.runner import Observer, Runner
+from k8sdds.deploy.scripts import shell
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh import Connections
+from k8sdds.system.ssh import Connect, Connections
 
 STOP, RESTORE = "stop", "restore"
 
 # Only the content of folders is deleted: they may be mount points, or older than the cluster.
-_STOP = f"""\
-if [ -e /sys/class/net/kube-ipvs0 ]; then
-  # Only netlink removes virtual servers of IPVS, so kube-proxy does it while it runs.
-  ctr --namespace k8s.io containers ls -q 'labels."io.kubernetes.container.name"==kube-proxy' | while read -r id; do
-    ctr --namespace k8s.io tasks exec --exec-id k8sdds-cleanup $id kube-proxy --cleanup </dev/null >/dev/null 2>&1 || :
-  done
-fi
-if command -v kubeadm >/dev/null; then kubeadm reset --force --cri-socket {CRI_SOCKET} >/dev/null 2>&1 || :; fi
-if systemctl cat kubelet >/dev/null 2>&1; then systemctl disable --now kubelet >/dev/null 2>&1; fi
-if ctr version >/dev/null 2>&1; then
-  all() {{ ctr --namespace k8s.io "$@"; }}
-  for id in $(all tasks ls -q); do all tasks kill -s KILL -a $id || :; done
-  for second in 1 2 3 4 5; do [ -z "$(all tasks ls -q)" ] && break; sleep 1; done
-  for id in $(all tasks ls -q); do all tasks rm -f $id >/dev/null || :; done
-  for id in $(all containers ls -q); do all containers rm $id || :; done
-fi
-# The kubelet requested these cgroups of pods from systemd.
-systemctl stop kubepods.slice 2>/dev/null || :
-grep -o ' /var/lib/kubelet/[^ ]*' /proc/self/mountinfo | sort -ru | while read -r point; do
-  umount $point || :
-done
-for folder in /etc/kubernetes /var/lib/kubelet /var/lib/etcd /etc/cni/net.d /var/lib/cni /var/log/pods \\
-  /var/log/containers; do
-  [ ! -d $folder ] || find $folder -mindepth 1 -delete
-  rmdir -p --ignore-fail-on-non-empty $folder 2>/dev/null || :
-done
-# Folders that the kubelet and containerd create if they are missing.
-rmdir /run/netns 2>/dev/null || :
-rmdir -p --ignore-fail-on-non-empty /usr/libexec/kubernetes/kubelet-plugins/volume/exec 2>/dev/null || :
-rmdir --ignore-fail-on-non-empty /usr/lib/modules 2>/dev/null || :
-rm -rf {CACHE_FOLDER}
-"""
+_STOP = shell("stop", CACHE_FOLDER=CACHE_FOLDER, CRI_SOCKET=CRI_SOCKET)
 
 # Deletes the rules of kube-proxy and the kubelet, which kubeadm reset keeps.
-_RULES = """\
-for family in ip ip6; do nft delete table $family kube-proxy 2>/dev/null || :; done
-for variant in iptables-nft iptables-legacy ip6tables-nft ip6tables-legacy; do
-  command -v $variant-save >/dev/null || continue
-  $variant-save 2>/dev/null | grep -q KUBE- || continue
-  $variant-save 2>/dev/null | grep -v KUBE- | $variant-restore
-done
-# iptables creates its tables when a rule is first queried: delete those that are empty.
-empty='^(table .*|chain (INPUT|OUTPUT|FORWARD|PREROUTING|POSTROUTING) [{]|type .*; policy accept;|[}]|#.*|)$'
-if command -v nft >/dev/null; then
-  nft list tables | while read -r word family name; do
-    case "$family $name" in
-      "ip filter"|"ip nat"|"ip mangle"|"ip raw"|"ip6 filter"|"ip6 nat"|"ip6 mangle"|"ip6 raw") ;;
-      *) continue ;;
-    esac
-    nft list table $family $name | tr -d '\t' | grep -qvE "$empty" || nft delete table $family $name || :
-  done
-fi
-"""
+_RULES = shell("delete_rules")
 
 # Runs after leftovers of networks are removed, since that may need a program from an image.
-_RESTORE = f"""\
-if [ -f {IMAGES_BEFORE} ] && ctr version >/dev/null 2>&1; then
-  ctr --namespace k8s.io images ls -q | grep -vxF -f {IMAGES_BEFORE} | while read -r image; do
-    ctr --namespace k8s.io images rm $image >/dev/null 2>&1 || :
-  done
-fi
-[ ! -f {STATE}/sysctls ] || while IFS=' =' read -r key value; do
-  sysctl -qw "$key=$value" 2>/dev/null || :
-done <{STATE}/sysctls
-if [ -d {STATE}/saved ]; then cp -a {STATE}/saved/. /; fi
-if [ -f {STATE}/made ]; then
-  # In reverse order: the content of a folder before the folder.
-  sort -r {STATE}/made | while read -r path; do
-    if [ -d "$path" ] && [ ! -L "$path" ]; then rmdir "$path" 2>/dev/null || :; else rm -f "$path"; fi
-  done
-fi
-systemctl daemon-reload
-"""
-_CONTAINERD = f"""\
-if [ -f {STATE}/enabled ]; then systemctl disable --now containerd >/dev/null 2>&1
-elif systemctl is-active containerd >/dev/null; then systemctl restart containerd; fi
-"""
-_PURGE = f"""\
-if [ -s {STATE}/packages ]; then
-  export DEBIAN_FRONTEND=noninteractive
-  apt-mark unhold kubeadm kubelet kubectl >/dev/null 2>&1 || :
-  sort -u {STATE}/packages | xargs apt-get purge -q=2 -y >/dev/null
-fi
-"""
+_RESTORE = shell("restore", IMAGES_BEFORE=IMAGES_BEFORE, STATE=STATE)
+_CONTAINERD = shell("restore_containerd", STATE=STATE)
+_PURGE = shell("purge", STATE=STATE)
 
 
 @dataclass(frozen=True)
@@ -113,8 +39,7 @@ class Options:
 
     purge: bool = False
     """Whether to remove packages that deploy installed, and the logs on this machine."""
-    accept_new_host_keys: bool = False
-    concurrency: int = 20
+    connect: Connect = Connections
     dry_run: bool = False
     """Whether to change nothing, and only return what would be done."""
     force: bool = False
@@ -143,18 +68,10 @@ def destroy(
     """Destroy the cluster of a profile and delete its record; delete local nodes, restore other machines.
 
     `confirm` asks the user, and raises if the answer is no, or cannot be given; `progress` shows that of a plan.
-
-    Raises:
-        PrerequisiteError: A campaign is running on the cluster, a machine cannot be reached or changed, or leftovers of
-            the network remain.
     """
     if profile.provider == "local":
         return _delete_local_nodes(profile, options, confirm, note)
-    targets = profiles.targets(profile)
-    with (
-        record.locked(profile.name),
-        Connections(targets, options.accept_new_host_keys, options.concurrency) as connections,
-    ):
+    with record.locked(profile.name), options.connect(profiles.targets(profile)) as connections:
         machines = survey(profile, connections)
         actions = plan(profile, machines, options.purge)
         if options.dry_run:
@@ -194,9 +111,6 @@ def plan(profile: Profile, machines: MachineSurvey, purge: bool) -> list[Action]
     """Return the actions that destroy the cluster; with `purge`, they remove packages that deploy installed.
 
     A machine without a cluster, on which `status --fix` made changes, is only restored.
-
-    Raises:
-        PrerequisiteError: A machine cannot be reached.
     """
     if machines.failures:
         lines = [str(error) for error in machines.failures.values()]
@@ -214,7 +128,7 @@ def plan(profile: Profile, machines: MachineSurvey, purge: bool) -> list[Action]
         if marker != profile.name:
             continue
         undo = tuning.undo_script(tuning.EXPERIMENT_FOLDER) + tuning.undo_script()
-        restore = node_link_scripts.restore() + undo + _RULES + _RESTORE + _CONTAINERD + end
+        restore = node_link_scripts.RESTORE + undo + _RULES + _RESTORE + _CONTAINERD + end
         actions += [
             Action(node.name, STOP, "stop everything that runs in the cluster", _STOP, timeout_s=300),
             Action(
@@ -232,12 +146,7 @@ def apply_plan(
     connections: Connections,
     observer: Observer,
 ) -> None:
-    """Apply a plan. Between its two phases, remove what the network left on the nodes.
-
-    Raises:
-        K8sddsError: The first error of an action.
-        PrerequisiteError: Leftovers of the network remain.
-    """
+    """Apply a plan. Between its two phases, remove what the network left on the nodes."""
     runner = Runner(connections, record.logs(profile.name), observer)
     runner.apply([action for action in actions if action.phase == STOP])
     names = [action.node for action in actions if action.phase == STOP]

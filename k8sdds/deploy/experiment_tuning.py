@@ -39,14 +39,7 @@ def unsupported(cluster: str, sets: Sequence[str], interface: Interface) -> dict
 def apply(
     cluster: str, sets: Sequence[str], interface: Interface
 ) -> tuple[dict[str, Lines], dict[str, Lines]]:
-    """Apply tuning sets and settings of the interface between the nodes to all machines of a cluster.
-
-    Returns:
-        The settings of each machine before and after, as lines of facts.
-
-    Raises:
-        PrerequisiteError: A machine did not accept a setting, or the network between them does not carry the MTU.
-    """
+    """Apply tuning sets and settings of the interface between the nodes; return the facts of each before and after."""
     with _connected(cluster) as (profile, connections):
         # A killed campaign leaves its settings.
         _undo(profile, connections)
@@ -76,11 +69,7 @@ def apply(
 
 
 def restore(cluster: str, sets: Sequence[str], before: dict[str, Lines]) -> None:
-    """Restore the original settings of all machines, and verify that they are those of `before`.
-
-    Raises:
-        PrerequisiteError: A machine has another setting than before.
-    """
+    """Restore the original settings of all machines, and verify that they are those of `before`."""
     with _connected(cluster) as (profile, connections):
         _undo(profile, connections)
         after = _gather(profile, connections, sets)

@@ -68,11 +68,7 @@ def plan(profile: Profile, facts: Mapping[str, Facts]) -> list[Fix]:
 
 
 def apply(profile: Profile, fixes: Sequence[Fix], connections: Connections, observer: Observer) -> None:
-    """Apply fixes, on different machines in parallel; return when all machines that reboot answer again.
-
-    Raises:
-        PrerequisiteError: A command failed, or a machine does not answer.
-    """
+    """Apply fixes, on different machines in parallel; return when all machines that reboot answer again."""
     runner = Runner(connections, record.logs(profile.name), observer)
     reboots = [fix.action for fix in fixes if fix.reboots]
 
@@ -185,11 +181,7 @@ def memory_cgroup_script(facts: Facts) -> str:
 
 
 def reboot(host: Host, script: str) -> None:
-    """Run the script of `memory_cgroup_script`, and return when the machine answers after its reboot.
-
-    Raises:
-        HostError: The script failed, or the machine does not answer within REBOOT_TIMEOUT_S.
-    """
+    """Run the script of `memory_cgroup_script`, and return when the machine answers after its reboot."""
     done = host.run(PRELUDE + script)
     if done.code != 0:
         raise HostError(

@@ -10,6 +10,7 @@ from k8sdds import versions
 from k8sdds.deploy import software
 from k8sdds.deploy.actions import LOCK
 from k8sdds.deploy.network_install import RenderedNetwork
+from k8sdds.deploy.scripts import shell
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, ScriptResult
@@ -28,13 +29,10 @@ def load(
     digests: Sequence[tuple[str, str]] = (),
     foreign: bool = False,
 ) -> ScriptResult:
-    """Import an OCI archive of this machine on a node.
+    """Import an OCI archive of this machine on a node. The command fails if an image is missing afterwards.
 
     The archive is sent, or is at `shared` on the node. `digests` has the reference and the SHA-256 of the manifest of
     each image that the node must have afterwards. `foreign`: the images are for another architecture than the node's.
-
-    Returns:
-        The finished command, which fails if an image is missing afterwards.
     """
     command = f"{IMPORT} --all-platforms" if foreign else IMPORT
     script = f"set -e; exec 9<{LOCK}; flock 9; {command} {shlex.quote(shared or '-')} >/dev/null\n"
@@ -65,9 +63,6 @@ def fetch_images(
     """Import a network's images from the bundle, or pull them, on every node.
 
     Without a network, a node may not be able to pull them, and the cluster would stay without a network.
-
-    Raises:
-        PrerequisiteError: A node cannot get an image.
     """
     progress(f"checking the images of {install.name}")
     command = f"uname -m; PATH=$PATH:/usr/local/bin {LIST}"
@@ -87,7 +82,7 @@ def fetch_images(
             f"ctr -n k8s.io images pull {image} >/dev/null || {{ echo cannot get {image} >&2; exit 1; }}\n"
             for image in sorted(pulled[host.name])
         ]
-        lines += [_program_check(image, program) for image, program in install.programs]
+        lines += [shell("check_program", IMAGE=image, PROGRAM=program) for image, program in install.programs]
         done = host.run("".join(["PATH=$PATH:/usr/local/bin\n", *lines]), timeout_s=TIMEOUT_S)
         if done.code:
             errors = done.err.strip().splitlines()[-2:]
@@ -109,10 +104,7 @@ def _import_images(
     connections: Connections,
     progress: Callable[[str], None],
 ) -> dict[str, set[str]]:
-    """Import images from the bundle, and return by node those that the bundle has.
-
-    `missing` has the architecture and the missing images by node.
-    """
+    """Import images, with the architecture by node, from the bundle; return by node those that it has."""
     try:
         bundle = software.for_profile(profile, [arch for arch, _ in missing.values()], progress)
     except K8sddsError as error:
@@ -131,14 +123,3 @@ def _import_images(
         return {name for name, _ in selected.digests}
 
     return connections.all(import_missing, list(missing))
-
-
-def _program_check(image: str, program: str) -> str:
-    """Return shell commands that fail if an image on a node does not contain a program."""
-    return f"""\
-work=$(mktemp -d)
-ctr -n k8s.io images mount {image} $work >/dev/null && found=$(find $work -name {program} | head -n 1)
-ctr -n k8s.io images unmount --rm $work >/dev/null
-rmdir $work
-[ -n "$found" ] || {{ echo {image} has no {program} >&2; exit 1; }}
-"""

@@ -33,12 +33,7 @@ def all_running(profile: Profile) -> bool:
 
 
 def create(profile: Profile, bundle: Bundle, note: Callable[[str], None]) -> None:
-    """Create missing machines, and boot those that are stopped.
-
-    Raises:
-        InputError: The machines cannot be created as the profile describes them.
-        PrerequisiteError: A prerequisite is missing on this machine.
-    """
+    """Create missing machines, and boot those that are stopped."""
     archives = cache_folder() / "archives"
     archives.mkdir(exist_ok=True)
     shares = (nodes.SharedFolder(bundle.folder, BUNDLE), nodes.SharedFolder(archives, ARCHIVES))
@@ -64,11 +59,7 @@ def have_mounted(profile: Profile, bundle: Bundle) -> bool:
 
 
 def targets(profile: Profile) -> list[Target]:
-    """Return how SSH reaches the machines, which must exist. A stopped machine does not answer.
-
-    Raises:
-        InputError: A machine does not exist.
-    """
+    """Return how SSH reaches the machines, which must exist. A stopped machine does not answer."""
     machines = existing(profile)
     for node in profile.nodes:
         if node.name not in machines:

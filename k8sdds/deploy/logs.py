@@ -50,15 +50,7 @@ CONTROL_PLANE_COMMANDS = (
 def collect(
     profile: Profile, connections: Connections, output: Path | None = None
 ) -> tuple[Path, list[K8sddsError]]:
-    """Collect the logs of all machines and write the archive.
-
-    Returns:
-        The path of the archive, and an error for each machine that is missing in it.
-
-    Raises:
-        InputError: The archive cannot be written.
-        PrerequisiteError: No machine answers, and this machine has no deploy logs of the cluster.
-    """
+    """Write an archive of the logs of all machines; return its path, and an error for each that is missing."""
     at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = output or Path(f"{profile.name}-logs-{at}.tar.gz")
     control_plane = profile.control_plane.name

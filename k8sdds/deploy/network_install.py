@@ -37,11 +37,7 @@ class RenderedNetwork:
 
 
 def cluster_install(name: str, engine: str | None = None) -> ClusterInstall:
-    """Return the cluster install of a network, with the plugin's own engine or another one.
-
-    Raises:
-        InputError: The network does not exist, k8sdds cannot install it (`baremetal`), or it has no such engine.
-    """
+    """Return the cluster install of a network, with the plugin's own engine or another one."""
     network = networks.find(name)
     install = network.install_for(engine)
     if install is None:
@@ -121,9 +117,6 @@ def choose_network(
 
     Options that are None come from the profile if it names the network. The interface between the nodes always comes
     from the profile's installed network, because it does not depend on the network.
-
-    Raises:
-        InputError: The network cannot be installed, or the options do not fit it.
     """
     own = engine is not None and engine == networks.find(name).own_engine
     cluster_install(name, None if own else engine)

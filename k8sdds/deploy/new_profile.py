@@ -14,7 +14,7 @@ from k8sdds.deploy.facts import Facts
 from k8sdds.model.profile import ADDRESS, HOST_NAME, USER, Profile, is_for_documentation
 from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError, PrerequisiteError
-from k8sdds.system.ssh import Connections, Login, Target
+from k8sdds.system.ssh import Connect, Connections, Target
 
 HEADER = """\
 Keys that are commented out show their default: remove the # to change them. To check the machines against this
@@ -29,12 +29,32 @@ SYNTAX = "write it as [USER@]ADDRESS[:PORT], with an IPv6 address in brackets: p
 _OWN_NAME = 'name=$(uname -n); getent hosts "$name" >/dev/null 2>&1 && say resolves "$name"; :'
 
 
-def logins(texts: Sequence[str]) -> list[Login]:
-    """Return the logins of different machines.
+@dataclass(frozen=True)
+class Login:
+    """A machine as a user names it: `[USER@]ADDRESS[:PORT]`."""
 
-    Raises:
-        InputError: A text is not a login, or two have the same address.
-    """
+    address: str
+    user: str | None = None
+    port: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Login:
+        """Return the login that a text describes. Before a port, an IPv6 address must be in brackets.
+
+        Raises ValueError, whose message names the wrong part.
+        """
+        pattern = r"(?s)(?:(.*)@)?(?:\[([^]]*)\]|([^:]*)|(.*:.*:.*))(?::([^:]*))?"
+        user, *addresses, port = re.fullmatch(pattern, text).groups()  # type: ignore[union-attr]  # matches any text
+        address = next(filter(None, addresses), "")
+        if user == "" or not address:
+            raise ValueError("the address is missing" if user != "" else "the user is missing before @")
+        if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
+            raise ValueError(f"{port!r} is not a port")
+        return cls(address, user, int(port) if port else None)
+
+
+def logins(texts: Sequence[str]) -> list[Login]:
+    """Return the logins of different machines."""
     parsed = [_login(text) for text in texts]
     addresses = [login.address for login in parsed]
     for address in addresses:
@@ -59,15 +79,9 @@ def gather(
     machines: Sequence[Login],
     key: Path | None = None,
     ssh_config: Path | None = None,
-    accept_new_host_keys: bool = False,
-    concurrency: int = 20,
+    connect: Connect = Connections,
 ) -> dict[str, Facts]:
-    """Gather the facts of machines over SSH, by address.
-
-    Raises:
-        InputError: An address is an example.
-        PrerequisiteError: A machine cannot be reached; contains one message and remedy for each.
-    """
+    """Gather the facts of machines over SSH, by address."""
     for login in machines:
         if is_for_documentation(login.address):
             raise InputError(
@@ -78,7 +92,7 @@ def gather(
         Target(login.address, login.address, login.user, login.port, key, ssh_config=ssh_config)
         for login in machines
     ]
-    with Connections(targets, accept_new_host_keys, concurrency) as connections:
+    with connect(targets) as connections:
         found, failures = facts.gather(connections, extra_script=lambda address: _OWN_NAME)
     if failures:
         lines = [str(error) for error in failures.values()]

@@ -36,8 +36,20 @@ class Emulation:
     """The configuration of `k8sdds-link`, between the interfaces NEAR and FAR of the scripts."""
     peers: Sequence[str] = ()
     """Addresses of the other nodes of the trial, which are reached over the emulated link."""
-    states: Sequence[tuple[int, str]] = ()
-    """States of the link in its outages, each with its time after the moment of `NodeLinks.begin`, in µs."""
+    schedule: Sequence[tuple[int, str]] = ()
+    """Times from the moment of `NodeLinks.begin_outages`, in µs, and the states that the link has from then on."""
+
+
+@dataclass(frozen=True)
+class NodeStatistics:
+    """What the link of a node did since `NodeLinks.start`, by CLOCK_MONOTONIC of the node."""
+
+    document: Mapping[str, Any]
+    """What `k8sdds-link` answered to `stop` (docs/reference/link-emulator.md)."""
+    values: LinkStatistics
+    """Its values that are summarized, with the outages."""
+    clock_us: int
+    """The time since 1970 minus CLOCK_MONOTONIC."""
 
 
 class NodeLinks:
@@ -45,37 +57,29 @@ class NodeLinks:
 
     def __init__(self, connections: Connections, emulations: Mapping[str, Emulation]) -> None:
         self._connections = connections
-        self._states = {node: [state for _, state in its.states] for node, its in emulations.items()}
+        self._states = {node: [state for _, state in its.schedule] for node, its in emulations.items()}
         """States of each node's link, in the order of the answers."""
         self._clocks_us: dict[str, int] = {}
 
     def start(self) -> None:
-        """Begin all random decisions and the statistics. Call it once.
-
-        Raises:
-            PartFailed: The program on a node has ended, or its answer is another one than expected.
-        """
+        """Begin all random decisions and the statistics, once. Raises PartFailed if a program has ended."""
         self._clocks_us = self._ask(scripts.START, lambda _, printed: read_clock(printed))
 
-    def begin(self, moment_ns: int) -> None:
+    def begin_outages(self, moment_ns: int) -> None:
         """Let the outages of all links begin at a moment, by the time since 1970 on each node. Raises like `start`.
 
         A link whose first outage is due before its node learns of this begins all of them later.
         """
-        self._ask(scripts.begin(moment_ns), lambda *_: None)
+        self._ask(scripts.begin_outages(moment_ns), lambda *_: None)
 
-    def stop(self) -> dict[str, dict[str, Any]]:
-        """Return the statistics of each node since `start` (docs/reference/link-emulator.md), with more keys.
-
-        `outages` has all states of its link, and `clock_us` is the difference between the time since 1970 and
-        CLOCK_MONOTONIC. Empty without `start`. Raises like `start`.
-        """
+    def stop(self) -> dict[str, NodeStatistics]:
+        """Return the statistics of each node since `start`. Empty without `start`. Raises like `start`."""
         if not self._clocks_us:
             return {}
-        found = self._ask(
-            scripts.STATISTICS, lambda node, printed: read_statistics(printed, node, self._states[node])
-        )
-        return {node: statistics | {"clock_us": self._clocks_us[node]} for node, statistics in found.items()}
+        return self._ask(scripts.STATISTICS, self._read_statistics)
+
+    def _read_statistics(self, node: str, printed: str) -> NodeStatistics:
+        return read_statistics(printed, node, self._states[node], self._clocks_us[node])
 
     def _ask(self, script: str, read: Callable[[str, str], Answer]) -> dict[str, Answer]:
         """Run a script on all nodes, and return what `read` returns for the name and the output of each."""
@@ -100,8 +104,7 @@ class NodeLinks:
 def read_clock(printed: str) -> int:
     """Return the difference between the time since 1970 and CLOCK_MONOTONIC, in µs, from the answer to `start`.
 
-    Raises:
-        UnreadableError: It is of another version of the program.
+    Raises UnreadableError if it is of another version of the program.
     """
     match = re.fullmatch(r"([0-9]{1,18})\n([0-9]{1,20})\n", printed)
     if match is None:
@@ -119,13 +122,12 @@ class _Statistics(LinkStatistics):
     seconds: Finite
 
 
-def read_statistics(printed: str, node: str, states: Sequence[str]) -> dict[str, Any]:
+def read_statistics(printed: str, node: str, states: Sequence[str], clock_us: int) -> NodeStatistics:
     """Return the statistics of a node with its outages, from all answers to `start`, the states, and `stop`.
 
-    Raises:
-        UnreadableError: It is something else.
+    Raises UnreadableError if they are something else.
     """
-    *answers, document = printed.splitlines() or [""]
+    *answers, line = printed.splitlines() or [""]
     if not answers or not all(re.fullmatch(r"[0-9]{1,18}", each) for each in answers):
         raise UnreadableError(f"k8sdds-link answered {printed[:80]!r} instead of times and statistics")
     started_us, *moments = map(int, answers)
@@ -134,30 +136,24 @@ def read_statistics(printed: str, node: str, states: Sequence[str]) -> dict[str,
         for moment, state in zip(moments, states, strict=False)
     ]
     source = "the statistics of k8sdds-link"
-    found = reading.json_object(document, source, max_bytes=MAX_STATISTICS_BYTES) | {"outages": outages}
+    document = reading.json_object(line, source, max_bytes=MAX_STATISTICS_BYTES)
     try:
-        _Statistics.model_validate(found)
+        values = _Statistics.model_validate(document | {"outages": outages})
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise UnreadableError(f"{source}: {reading.printable(place)}: {first['msg']}") from error
-    return found
+    return NodeStatistics(document, values, clock_us)
 
 
 @contextlib.contextmanager
 def emulated(
     cluster: str, emulations: Mapping[str, Emulation], image: str, at_most_s: float
 ) -> Iterator[NodeLinks]:
-    """Emulate the links of nodes until the end of the block.
+    """Emulate the links of nodes until the end of the block; after `at_most_s`, the nodes restore themselves.
 
-    Args:
-        cluster: Name of a deployed cluster.
-        emulations: What to emulate on each node.
-        image: Image of k8sdds that the nodes have, with the program.
-        at_most_s: The nodes restore themselves after this time.
-
-    Raises:
-        PrerequisiteError: A node cannot emulate its link, or does not restore it.
+    The nodes have the `image`, which contains the program. Raises PrerequisiteError if a node cannot emulate its link,
+    or does not restore it.
     """
     profile, names = profiles.deployed(cluster), list(emulations)
     with Connections(profiles.targets(profile, names)) as connections:
@@ -167,9 +163,8 @@ def emulated(
             prologue = scripts.prologue(
                 profile.network.interface, _ssh_port(host), image, at_most_s, emulation.peers
             )
-            done = host.run(
-                scripts.start(prologue, emulation.configuration, emulation.states), timeout_s=SCRIPT_S
-            )
+            script = scripts.emulate(prologue, emulation.configuration, emulation.schedule)
+            done = host.run(script, timeout_s=SCRIPT_S)
             if done.code:
                 raise PrerequisiteError(
                     f"{host.name}: cannot emulate its link: {_reason(done.err)}",
@@ -181,7 +176,7 @@ def emulated(
             for name in names if profile.provider == "local" else ():
                 nodes.give_real_time_priority(cluster, name, UNIT)
             yield NodeLinks(connections, emulations)
-            _restore(connections, names)
+            connections.all(_restore_host, names)
         except BaseException as error:
             # Ctrl-C ends the connections that are in use.
             with Connections(profiles.targets(profile, names)) as others:
@@ -208,11 +203,7 @@ def unsupported(cluster: str, addresses: Mapping[str, str]) -> dict[str, str]:
 
 
 def restore(cluster: str, dry_run: bool) -> tuple[list[str], dict[str, K8sddsError]]:
-    """Restore the links that a killed command has left emulated.
-
-    Returns:
-        The nodes that were restored, and why others could not be reached or not restored.
-    """
+    """Restore the links that a killed command has left emulated; return those nodes, and why others failed."""
     profile = profiles.deployed(cluster)
     with Connections(profiles.targets(profile)) as connections:
         find = f"ls -d {FOLDER} 2>/dev/null || :"
@@ -229,19 +220,15 @@ def restore(cluster: str, dry_run: bool) -> tuple[list[str], dict[str, K8sddsErr
 def _restore_after(error: BaseException, connections: Connections, names: Sequence[str]) -> None:
     """Restore links after an error, which must not be lost if that fails."""
     try:
-        _restore(connections, names)
+        connections.all(_restore_host, names)
     except K8sddsError as left:
         if isinstance(error, K8sddsError):
             raise left from error
         error.add_note(str(left))
 
 
-def _restore(connections: Connections, names: Sequence[str]) -> None:
-    connections.all(_restore_host, names)
-
-
 def _restore_host(host: Host) -> None:
-    left = host.run(scripts.restore()).out.strip()
+    left = host.run(scripts.RESTORE).out.strip()
     if left:
         raise PrerequisiteError(
             f"{host.name}: what emulated its link was not removed: {_reason(left)}",

@@ -57,15 +57,8 @@ def plan(state: DesiredState, limit: Collection[str] = ()) -> list[Action]:
 def to_json(action: Action) -> dict[str, Any]:
     """Return an action as JSON data without secrets."""
     data = asdict(replace(action, private=()))
-    data["uploads"] = [
-        {
-            "target": upload.target,
-            "sha256": upload.sha256,
-            "size_bytes": upload.size_bytes,
-            "mode": upload.mode,
-        }
-        for upload in action.uploads
-    ]
+    shown = ("target", "sha256", "size_bytes", "mode")
+    data["uploads"] = [{key: getattr(upload, key) for key in shown} for upload in action.uploads]
     data["images"] = [name for name, _ in action.images.digests] if action.images else []
     data["private"] = [{"path": secret.path, "from": secret.node} for secret in action.private]
     return data

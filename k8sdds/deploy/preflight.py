@@ -40,10 +40,7 @@ KUBE_PROXY_FEATURES: dict[ProxyMode, tuple[NodeFeature, ...]] = {
 
 
 def check(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
-    """Return everything that prevents a deploy, machine by machine.
-
-    Machines without facts are skipped.
-    """
+    """Return everything that prevents a deploy, machine by machine; those without facts are skipped."""
     problems = []
     for node in profile.nodes:
         if node.name in facts:

@@ -19,11 +19,7 @@ PROFILES = ShippedFiles(("profiles",), "profile")
 
 
 def load(name: str) -> Profile:
-    """Return an installed profile by its name, or the profile in a YAML file by its path.
-
-    Raises:
-        InputError: There is no such profile, or it is not valid.
-    """
+    """Return an installed profile by its name, or the profile in a YAML file by its path."""
     path, text = PROFILES.read(name)
     profile = parse(text, str(path))
     lines = yaml_text.lines_of(text, "nodes")
@@ -32,11 +28,7 @@ def load(name: str) -> Profile:
 
 
 def parse(text: str, source: str) -> Profile:
-    """Return the profile in a YAML text; `source` is the file name for error messages.
-
-    Raises:
-        InputError: The text is not a valid profile; the message lists every mistake with its line.
-    """
+    """Return the profile in a YAML text; `source` is the file name for error messages."""
     return yaml_text.parse(text, Profile, source, {"pod_networks": networks.pod_networks()})
 
 
@@ -48,11 +40,7 @@ def schema() -> dict[str, Any]:
 
 
 def deployed(name: str) -> Profile:
-    """Return the profile of a cluster that was deployed from this machine.
-
-    Raises:
-        InputError: No such cluster was deployed from this machine.
-    """
+    """Return the profile of a cluster that was deployed from this machine."""
     cluster_record = record.read(name)
     if cluster_record is None:
         raise not_deployed(name)
@@ -65,11 +53,7 @@ def not_deployed(name: str) -> InputError:
 
 
 def targets(profile: Profile, names: Collection[str] | None = None) -> list[Target]:
-    """Return how SSH reaches the machines of a profile, or only these. Local nodes must exist.
-
-    Raises:
-        InputError: The profile is an example, or a file that it names, or a local node, does not exist.
-    """
+    """Return how SSH reaches the machines of a profile, or only these. Local nodes must exist."""
     _refuse_example(profile)
     if profile.provider == "local":
         found = local_nodes.targets(profile)
@@ -114,11 +98,7 @@ def _target(profile: Profile, node: Node) -> Target:
 
 
 def password(profile: Profile) -> str | None:
-    """Return the secret of an encrypted network, from the file that the profile names; None without a file.
-
-    Raises:
-        InputError: The file cannot be used.
-    """
+    """Return the secret of an encrypted network, from the file that the profile names; None without a file."""
     if profile.network.password_file is None:
         return None
     install = networks.find(profile.network.name).cluster
@@ -129,11 +109,7 @@ def password(profile: Profile) -> str | None:
 
 
 def registry_login(profile: Profile) -> str:
-    """Return USER:PASSWORD of the registry mirrors, from the file that the profile names; empty without a file.
-
-    Raises:
-        InputError: The file cannot be used.
-    """
+    """Return USER:PASSWORD of the registry mirrors, from the file that the profile names; empty without a file."""
     if profile.registry is None or profile.registry.login_file is None:
         return ""
     path = Path(profile.registry.login_file).expanduser()

@@ -64,11 +64,7 @@ def delete(name: str, keep_logs: bool = False) -> None:
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the lock of a cluster, so that one command at a time changes it.
-
-    Raises:
-        PrerequisiteError: Another command holds the lock.
-    """
+    """Hold the lock of a cluster, so that one command at a time changes it."""
     path = folder(name, create=True) / "lock"
     with path.open("w") as lock:
         try:

@@ -17,6 +17,7 @@ from k8sdds.deploy import images
 from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, PrivateFile, Step, Upload, here_document
 from k8sdds.deploy.software import Software
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.grouping import grouped
 from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult
 
 # Logs should not contain secrets in the first place; this removes those that a program prints nevertheless.
@@ -71,15 +72,11 @@ class Runner:
     def apply(self, actions: Sequence[Action], apply_action: Callable[[Action], None] | None = None) -> None:
         """Apply all actions, by default with `run`; an action waits for the steps on other nodes that it needs.
 
-        When an action fails, running actions of other nodes are completed and no further ones start.
-
-        Raises:
-            Exception: The first error of an action.
+        When an action fails, running actions of other nodes are completed and no further ones start. Raises the first
+        error.
         """
         self._pending.update((action.node, action.phase) for action in actions)
-        by_node: dict[str, list[Action]] = {}
-        for action in actions:
-            by_node.setdefault(action.node, []).append(action)
+        by_node = grouped(actions, lambda action: action.node)
         threads = [
             threading.Thread(target=self._apply_on_node, args=(own, apply_action or self.run), daemon=True)
             for own in by_node.values()
@@ -114,11 +111,7 @@ class Runner:
                 return
 
     def run(self, action: Action) -> None:
-        """Run one action on its machine, and append its output to the log.
-
-        Raises:
-            ActionFailed: A command failed, or the connection was lost.
-        """
+        """Run one action on its machine, and append its output to the log."""
         started_s = time.monotonic()
         done: list[ScriptResult] = []
         try:

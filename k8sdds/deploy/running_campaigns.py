@@ -31,9 +31,6 @@ def refuse(host: Host, force: bool, note: Note, must_read: bool = False) -> None
     """Check that no campaign runs on a cluster. A machine that is not a control plane yet has no cluster.
 
     `force` reports running campaigns instead of refusing. `must_read` refuses, too, if the campaigns cannot be read.
-
-    Raises:
-        PrerequisiteError: A campaign holds a valid Lease, or the campaigns cannot be read but must be.
     """
     try:
         if not api_access.is_control_plane(host):

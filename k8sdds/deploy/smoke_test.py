@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 
 from k8sdds import networks, versions
+from k8sdds.deploy.scripts import shell
 from k8sdds.kubernetes import apply
 from k8sdds.model import ip_families
 from k8sdds.model.ip_families import IpFamily
@@ -65,17 +66,10 @@ def _create_pods(nodes: Sequence[str], family: IpFamily) -> str:
         pod["metadata"]["name"] = f"smoke-{name}"
         pod["spec"]["nodeName"] = name
         pods.append(pod)
-    return (
-        f"{apply.apply_script([namespace_manifest])}"
-        f"remove() {{ {_RUN} delete pod {_names(nodes)} --ignore-not-found --now >/dev/null 2>&1 || :; }}\n"
-        "remove\ntrap remove EXIT\n"
-        # The service account is created a moment after the namespace.
-        "for second in $(seq 20); do\n"
-        f"  {_RUN} get serviceaccount default >/dev/null 2>&1 && break\n  sleep 0.3\ndone\n"
-        f"{apply.apply_script(pods)}"
-        f"{_RUN} wait pod {_names(nodes)} --for=condition=Ready --timeout=120s >/dev/null || {{\n"
-        f"  {_RUN} get pods -o wide >&2; {_RUN} describe pods | tail -n 30 >&2; exit 1\n}}\n"
-    )
+    return shell(
+        "smoke_pods", RUN=_RUN, PODS=_names(nodes), APPLY_NAMESPACE=apply.apply_script([namespace_manifest]),
+        APPLY_PODS=apply.apply_script(pods),
+    )  # fmt: skip
 
 
 def _exchange(nodes: Sequence[str], interface: str, index: int) -> str:
@@ -93,25 +87,16 @@ def _exchange(nodes: Sequence[str], interface: str, index: int) -> str:
         each = f"{{range .items[*]}}{own}{{end}}" if len(nodes) > 1 else own
         brackets = "sed 's/[^ ]*:[^ ]*/[&]/g'"
         addresses = f"{_RUN} get pods {_names(nodes)} -o jsonpath='{each}' | {brackets}"
-    return (
-        f"addresses=$({addresses})\nwork=$(mktemp -d)\n"
-        f"set -- $addresses\nfirst=$1\nfor pod in {_names(nodes)}; do\n  shift\n"
-        f"  ( {_RUN} exec $pod -- k8sdds-probe ask ${{1:-$first}}:{PORT} --count 5 --timeout {TIMEOUT_S}"
-        " >$work/$pod 2>&1 || echo $pod cannot reach ${1:-$first} >>$work/failed ) &\ndone\nwait\n"
-        "if [ -s $work/failed ]; then\n  cat $work/failed $work/smoke-* >&2; rm -rf $work; exit 1\nfi\n"
-        "cat $work/smoke-*\nrm -rf $work\n"
-    )
+    return shell(
+        "smoke_exchange", RUN=_RUN, PODS=_names(nodes), ADDRESSES=addresses, PORT=str(PORT), TIMEOUT_S=str(TIMEOUT_S)
+    )  # fmt: skip
 
 
 def _multicast(node: str, group: str, interface: str) -> str:
-    # The pod's own answers could come before those of others.
-    return (
-        f"output=$({_RUN} exec smoke-{node} -- k8sdds-probe ask {group} --count 10 --no-loop"
-        f" --timeout {TIMEOUT_S}{f' --interface {interface}' if interface else ''} || :)\n"
-        'echo "$output"\nset -- $addresses\nshift\nfor address in "$@"; do\n'
-        '  case $output in *"\\"$address:"*) reached=yes ;; esac\ndone\n'
-        '[ "${reached:-}" = yes ] || { echo "multicast does not reach another node" >&2; exit 1; }\n'
-    )
+    option = f" --interface {interface}" if interface else ""
+    return shell(
+        "smoke_multicast", RUN=_RUN, POD=_names([node]), GROUP=group, TIMEOUT_S=str(TIMEOUT_S), INTERFACE=option
+    )  # fmt: skip
 
 
 def _carries_multicast(network: str) -> bool:

@@ -62,11 +62,7 @@ class Software:
         return self.from_bundle and (has_bundle or (arch, suite) in self.fetched)
 
     def packages(self, arch: str, suite: str) -> tuple[Upload, ...]:
-        """Return the packages of a distribution and their index, to be installed in one folder.
-
-        Raises:
-            PrerequisiteError: The bundle has no packages of the distribution.
-        """
+        """Return the packages of a distribution and their index, to be installed in one folder."""
         if (arch, suite) in self.fetched:
             paths = sorted(self.fetched[arch, suite].iterdir())
             files = [(path, oci.file_sha256(path), path.stat().st_size) for path in paths]
@@ -97,10 +93,7 @@ class Software:
         return Images(arch, tuple(required))
 
     def missing(self, network: RenderedNetwork, arch: str, present: Collection[str] = ()) -> list[str]:
-        """Return why a network cannot be installed on machines of an architecture; empty if it can.
-
-        `present`: images that the machines have already.
-        """
+        """Return why a network cannot be installed on machines with the images `present`; empty if it can."""
         return bundled_networks.missing(self.bundle, network, arch, present) if self.from_bundle else []
 
     def own_images(self, arch: str, others: Collection[str] = ()) -> Images:
@@ -124,12 +117,7 @@ class Software:
 
 
 def for_profile(profile: Profile, architectures: Sequence[str], note: Callable[[str], None]) -> Software:
-    """Return the software for machines of these architectures. Builds the bundle if the profile names none.
-
-    Raises:
-        InputError: The profile's bundle does not fit the profile.
-        PrerequisiteError: The bundle cannot be built.
-    """
+    """Return the software for machines of these architectures. Builds the bundle if the profile names none."""
     required = sorted(set(architectures))
     if profile.software.bundle is not None:
         selected = Bundle.open(Path(profile.software.bundle).expanduser())
@@ -187,9 +175,6 @@ def check_network(
     """Check that the profile's bundle can install a network, before anything is changed.
 
     `machines` has the images that all machines of an architecture have already.
-
-    Raises:
-        InputError: The bundle does not contain everything; the remedy names the networks that it can install.
     """
 
     def reasons(install: RenderedNetwork) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from k8sdds.deploy.scripts import shell
 from k8sdds.model.offloads import FEATURES
 from k8sdds.system import yaml_text
 from k8sdds.system.shipped import ShippedFiles
@@ -98,58 +99,15 @@ class TuningPlan:
 
 
 def load(name: str) -> TuningSet:
-    """Return a tuning set by its name.
-
-    Raises:
-        InputError: There is no such set, or it is not valid.
-    """
+    """Return a tuning set by its name."""
     path, text = SETS.read(name)
     return yaml_text.parse(text, TuningSet, str(path))
 
 
 # Prints lines `tuning<tab>…`: current values, supported values, and what an earlier deploy saved and applied.
-_FACTS = r"""
-(
-for key in $KEYS $(awk '$1 == "sysctl" { print $2 }' $FOLDER/former 2>/dev/null); do
-  path=/proc/sys/$(echo "$key" | tr . /)
-  if [ ! -e "$path" ]; then state=none
-  # On a local node, regular files replace the sysctls that belong to the whole kernel.
-  elif [ "$(stat -f -c %T "$path")" != proc ]; then state=shadowed
-  elif [ -w "$path" ]; then state=free; else state=fixed; fi
-  printf 'tuning\tsysctl %s %s %s\n' "$key" $state "$(tr -s '\t' ' ' <"$path" 2>/dev/null)"
-done
-if [ -z "$DEVICE" ]; then
-  DEVICE=$({ ip -4 route show default; ip -6 route show default; } 2>/dev/null |
-    sed -n '1s/.* dev \([^ ]*\).*/\1/p')
-fi
-printf 'tuning\tdevice %s\n' "$DEVICE"
-[ -z "$DEVICE" ] || ip -oneline address show dev "$DEVICE" scope global 2>/dev/null |
-  awk '{ sub("/.*", "", $4); print "tuning\taddress " $4; exit }'
-for device in $DEVICE $(awk '$1 != "sysctl" { print $2 }' $FOLDER/former 2>/dev/null | sort -u); do
-  [ -e "/sys/class/net/$device" ] || continue
-  printf 'tuning\tmtu %s - %s %s\n' "$device" "$(cat "/sys/class/net/$device/mtu")" \
-    "$(ip -details -oneline link show dev "$device" | sed -n 's/.* maxmtu \([0-9]*\).*/\1/p')"
-  if ! command -v ethtool >/dev/null 2>&1; then printf 'tuning\tethtool none\n'; break; fi
-  ethtool -k "$device" 2>/dev/null | awk -v device="$device" '
-    BEGIN { OFFLOADS }
-    $1 in names { print "tuning\toffload " device " " names[$1] " " $2 " " $3 }'
-  ethtool -g "$device" 2>/dev/null | awk -v device="$device" '
-    BEGIN { directions["RX:"] = "rx"; directions["TX:"] = "tx" }
-    /maximums/ { part = "most" } /Current/ { part = "now" }
-    $1 == "RX:" || $1 == "TX:" { value[part, $1] = $2 }
-    END {
-      for (way in directions)
-        if (value["most", way] ~ /^[1-9]/)
-          print "tuning\tring " device " " directions[way] " " value["now", way] " " value["most", way]
-    }'
-done
-[ -f $FOLDER/former ] && sed 's/^/tuning\tformer /' $FOLDER/former
-[ -f $FOLDER/apply ] && printf 'tuning\tapply %s\n' "$(sha256sum <$FOLDER/apply | cut -c1-64)"
-:
-)
-""".replace(
-    "OFFLOADS",
-    "; ".join(
+_FACTS = shell(
+    "tuning_facts",
+    OFFLOADS="; ".join(
         f'names["{feature}:"] = "{SHORT_NAMES.get(feature, feature)}"'
         for features in FEATURES.values()
         for feature in features
@@ -329,88 +287,16 @@ def plan(
 
 
 def _apply_script(folder: str, apply: str, former: Sequence[str], restored: Sequence[Setting]) -> str:
-    # Settings to restore are kept on the machine until they are restored.
-    return _APPLY.format(
-        folder=folder,
-        boot=_BOOT.format(folder=folder, unit=UNIT) if folder == FOLDER else "",
-        before="\n".join([*former, *(setting.line for setting in restored)]),
-        after="\n".join(former),
-        restore="\n".join(setting.command for setting in restored),
-        apply=apply,
+    # It saves the original values before it changes anything; settings to restore are kept until they are restored.
+    return shell(
+        "tuning_apply",
+        FOLDER=folder,
+        BOOT=shell("tuning_boot", FOLDER=folder, UNIT=UNIT) if folder == FOLDER else "",
+        BEFORE="\n".join([*former, *(setting.line for setting in restored)]),
+        AFTER="\n".join(former),
+        RESTORE="\n".join(setting.command for setting in restored),
+        APPLY=apply,
     )
-
-
-# Saves the original values before it changes anything. The unit applies the settings again at each boot.
-_APPLY = """\
-(
-set -eu
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-umask 022
-mkdir -p {folder}
-keep() {{ cat >{folder}/new; mv {folder}/new "{folder}/$1"; }}
-keep former <<'END_OF_FORMER'
-{before}
-END_OF_FORMER
-keep apply <<'END_OF_APPLY'
-{apply}END_OF_APPLY
-{boot}{restore}
-sh -e {folder}/apply
-keep former <<'END_OF_FORMER'
-{after}
-END_OF_FORMER
-)
-"""
-
-_BOOT = """\
-cat >/etc/systemd/system/{unit} <<'END_OF_UNIT'
-[Unit]
-Description=Settings of the operating system by k8sdds deploy
-After=network.target systemd-sysctl.service
-Before=kubelet.service
-
-[Service]
-Type=oneshot
-ExecStart=/bin/sh {folder}/apply
-
-[Install]
-WantedBy=multi-user.target
-END_OF_UNIT
-mkdir -p /etc/systemd/system/multi-user.target.wants
-ln -sf ../{unit} /etc/systemd/system/multi-user.target.wants/{unit}
-if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
-"""
-
-_UNDO = """\
-(
-set -u
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-[ -d {folder} ] || exit 0
-failed=0
-restore() {{
-  what=$1; shift
-  if output=$("$@" 2>&1); then echo "$what"; else echo "$what: $output" >&2; failed=1; fi
-}}
-if [ -f {folder}/former ]; then
-  while read -r kind where name value; do
-    case $kind in
-      sysctl) restore "$where = $value" sysctl -qw "$where=$value" ;;
-      mtu) set -- ip link set dev "$where" mtu "$value" ;;
-      ring) set -- ethtool -G "$where" "$name" "$value" ;;
-      offload) set -- ethtool -K "$where" "$name" "$value" ;;
-    esac
-    # Settings of a removed network card cannot be restored.
-    [ "$kind" = sysctl ] || [ ! -e "/sys/class/net/$where" ] || restore "$where $kind $name $value" "$@"
-  done <{folder}/former
-fi
-[ $failed = 0 ] || exit 1
-{boot}rm -rf {folder}
-)
-"""
-
-_NO_BOOT = """\
-rm -f /etc/systemd/system/{unit} /etc/systemd/system/multi-user.target.wants/{unit}
-if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
-"""
 
 
 def undo_script(folder: str = FOLDER) -> str:
@@ -419,4 +305,5 @@ def undo_script(folder: str = FOLDER) -> str:
     On a machine without saved values it does nothing. If a setting cannot be restored, the script prints it,
     keeps the saved values and exits with 1.
     """
-    return _UNDO.format(folder=folder, boot=_NO_BOOT.format(unit=UNIT) if folder == FOLDER else "")
+    boot = shell("tuning_no_boot", UNIT=UNIT) if folder == FOLDER else ""
+    return shell("tuning_undo", FOLDER=folder, BOOT=boot)

@@ -1,5 +1,7 @@
 """Import published logs of RTI PerfTest, and tables, into a run folder, which analysis and reports read like any other.
 
+Recordings of ROS 2 become application files instead, which k8sdds measures.
+
 files       find files, recognize them by content, and group them into trials
 layouts     derive settings from the names of folders and files
 path_hints  read the settings that the user specifies with `--map`
@@ -8,6 +10,9 @@ duplicates  detect trials whose logs are copies of another trial
 kubectl_top read `metrics.csv` files with averages of `kubectl top node`
 osrf        read `MininetResults.csv`, the table of OSRF's report on the middleware of ROS 2
 run_folder  write the imported run folder, with an account of every file
+
+recording   read the messages of a recording of ROS 2: their sizes and times
+recorded_topics, recorded_application   describe its topics, and write them as an application
 """
 
 from __future__ import annotations
@@ -52,21 +57,10 @@ def import_folder(
     baseline: str = "host",
     command: Sequence[str] = (),
 ) -> Import:
-    """Read the logs below `source` into a new run folder.
+    """Read the logs below a folder, or a single one, into a new run folder.
 
-    A file that cannot be read does not stop the import. The run folder is created atomically.
-
-    Args:
-        source: A folder, or a single file.
-        output: The run folder to create.
-        layout: One of `layouts.LAYOUTS`.
-        maps: Settings that the logs do not contain, in the format `GLOB:KEY=VALUE,…`.
-        skip: Patterns of files and folders to ignore.
-        baseline: Label of the network that overheads refer to.
-        command: The command line, for campaign.json.
-
-    Raises:
-        InputError: An argument is invalid, or no log was found.
+    A file that cannot be read does not stop the import. The run folder is created atomically. `maps` are settings that
+    the logs do not contain, as `GLOB:KEY=VALUE,…`, and `skip` patterns of files and folders to ignore.
     """
     rules = path_hints.rules(maps)
     if layout not in layouts.LAYOUTS:

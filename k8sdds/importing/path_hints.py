@@ -42,7 +42,7 @@ class Rule:
 
 
 def rules(texts: Iterable[str]) -> list[Rule]:
-    """Return the rules in the given order. Raises InputError for a rule with an invalid format."""
+    """Return the rules in the given order."""
     return [_rule(text) for text in texts]
 
 

@@ -14,8 +14,8 @@ from k8sdds.importing.files import Bundle, Source
 from k8sdds.importing.layouts import K8SDDS, Hints
 from k8sdds.importing.osrf import Row
 from k8sdds.middleware.connext import Connext
-from k8sdds.model.reason import Reason
-from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
+from k8sdds.model.reason import NO_SAMPLES, Reason
+from k8sdds.model.trial import AXES, PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.log import Log, Result
 from k8sdds.perftest.rows import LATENCY, THROUGHPUT
 from k8sdds.results import aggregate
@@ -185,16 +185,10 @@ def _warnings(bundle: Bundle, logs: dict[str, Log]) -> list[str]:
 
 def _ids(record: dict[str, Any], bundle: Bundle, payload: int | None) -> dict[str, str]:
     """Return `cell_id` and `trial_id`; if the cell is incomplete, its id is a hash of the path of its logs."""
+    label = record["network_label"] if record["network_label"] != record["network"] else None
+    known = {name: record[name] for name in (*AXES, "network_options") if record.get(name) is not None}
     try:
-        cell = Cell(
-            label=record["network_label"] if record["network_label"] != record["network"] else None,
-            receive_mode=record["receive_mode"] or "listener",
-            **{key: record[key] for key in (
-                "network", "network_options", "test", "payload_bytes", "reliability", "transport",
-                "batch_bytes", "rate", "publishers", "subscribers", "middleware", "security")},
-            qos=record["qos"] or "",
-        )  # fmt: skip
-        identity = cell.cell_id
+        identity = Cell(label=label, **known).cell_id
     except ValueError:
         place = json.dumps([bundle.name, payload])
         identity = hashlib.sha256(place.encode()).hexdigest()[:12]
@@ -290,7 +284,7 @@ def _lost(subs: dict[str, Log], values: dict[str, Any], results: dict[str, Resul
     received = sum(results[name].values["samples"] for name in subs if name in results)
     lost = sum(results[name].values["lost"] for name in subs if name in results)
     if subs and received == 0:
-        return Reason("no-samples", "no sample was received")
+        return Reason(NO_SAMPLES, "no sample was received")
     if values["reliability"] == "reliable" and lost:
         return Reason("lost-samples", f"{lost:g} samples of a reliable trial did not arrive")
     return None

@@ -39,7 +39,7 @@ def write(
     output: Path, source: Path, sources: list[Source], trials: list[Imported], layout: str, baseline: str,
     copies: list[str], command: list[str],
 ) -> RunFolder:  # fmt: skip
-    """Write the run folder atomically and return it. Raises InputError if it cannot be written."""
+    """Write the run folder atomically and return it."""
     output = output.absolute()
     with explained(f"cannot write {output}", "use another --output folder"):
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -94,7 +94,7 @@ def apply_script(objects: Sequence[Object]) -> str:
     return f"{APPLY} -f - >/dev/null <<'END_OF_OBJECTS'\n{list_document(objects)}END_OF_OBJECTS\n"
 
 
-def wait_script(workloads: Sequence[str], timeout_s: int = 180) -> str:
+def wait_script(workloads: Sequence[str]) -> str:
     """Return a shell script that waits until workloads (`daemonset/NAMESPACE/NAME`) are ready on all their nodes.
 
     After the timeout of one of them, the script prints pods and events, and fails.
@@ -103,8 +103,7 @@ def wait_script(workloads: Sequence[str], timeout_s: int = 180) -> str:
     for workload in workloads:
         kind, namespace, name = workload.split("/")
         script += (
-            f"kubectl --namespace {namespace} rollout status {kind}/{name}"
-            f" --timeout={timeout_s}s >/dev/null || {{\n"
+            f"kubectl --namespace {namespace} rollout status {kind}/{name} --timeout=180s >/dev/null || {{\n"
             f"  kubectl --namespace {namespace} get pods -o wide >&2\n"
             f"  kubectl --namespace {namespace} get events --sort-by=.lastTimestamp | tail -n 15 >&2\n"
             "  exit 1\n}\n"

@@ -132,11 +132,7 @@ class KubernetesClient:
 
     @classmethod
     def from_kubeconfig(cls, kubeconfig: Path | None, context: str | None) -> KubernetesClient:
-        """Return a client for a kubeconfig's context; None means the one that kubectl uses.
-
-        Raises:
-            InputError: the kubeconfig or the context cannot be used.
-        """
+        """Return a client for a kubeconfig's context; None means the one that kubectl uses."""
         found = cls(kubeconfigs.load(kubeconfig, context))
         options = {"--kubeconfig": kubeconfig, "--context": context}
         found.kubectl = shlex.join(
@@ -233,11 +229,7 @@ class KubernetesClient:
         return response
 
     def retry_outages(self, send: Callable[[], T], timeout_s: float = OUTAGE_TIMEOUT_S) -> T:
-        """Call `send`; retry while the API server is unavailable or has not loaded its roles after an outage.
-
-        Raises:
-            PrerequisiteError: it still failed after `timeout_s`, or a retry cannot help.
-        """
+        """Call `send`; retry while the API server is unavailable or has not loaded its roles after an outage."""
         end = time.monotonic() + timeout_s
         pause = 0.1
         while True:
@@ -318,9 +310,6 @@ class KubernetesClient:
         """Return the resource name of a kind in URLs, such as `daemonsets` for DaemonSet in apps/v1.
 
         The API server's discovery document of each group and version is read once.
-
-        Raises:
-            PrerequisiteError: the API server does not serve this kind.
         """
         if (api_version, kind) not in self._resources:
             for resource in self.get(api_root(api_version)).get("resources", []):

@@ -48,9 +48,7 @@ class ExecStream:
     ) -> None:
         """Start the command. `container` is required in a pod with several containers.
 
-        Raises:
-            ApiError: the pod does not exist or does not accept commands now.
-            StreamLost: the connection failed.
+        Raises ApiError if the pod does not exist or does not accept commands now, StreamLost if the connection failed.
         """
         client.count("exec")
         query: list[tuple[str, str]] = [("command", arg) for arg in argv]
@@ -99,9 +97,7 @@ class ExecStream:
     def read_line(self, end: float) -> bytes:
         """Return the next line of stdout without its newline.
 
-        Raises:
-            TimeoutError: `end` (monotonic clock, seconds) has passed.
-            StreamLost: the stream ended.
+        Raises TimeoutError after `end` (monotonic clock, seconds), StreamLost if the stream ended.
         """
         while b"\n" not in self._stdout:
             self._receive(end)
@@ -140,9 +136,8 @@ class ExecStream:
     def wait(self, end: float) -> CommandResult:
         """Return the exit code and the rest of the output when the command has ended.
 
-        Raises:
-            TimeoutError: `end` (monotonic clock, seconds) has passed.
-            StreamLost: the stream ended without an exit status.
+        Raises TimeoutError after `end` (monotonic clock, seconds), StreamLost if the stream ended without an exit
+        status.
         """
         with contextlib.suppress(StreamLost):
             while True:
@@ -172,11 +167,7 @@ def run_command(
     timeout_s: float = 30,
     container: str = "",
 ) -> CommandResult:
-    """Run an idempotent command in a pod, as `ExecStream` does; run it again if its stream breaks.
-
-    Raises:
-        PrerequisiteError: the API server is unavailable or rejects the command.
-    """
+    """Run an idempotent command in a pod, as `ExecStream` does; run it again if its stream breaks."""
 
     def attempt() -> CommandResult:
         try:

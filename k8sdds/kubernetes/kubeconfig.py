@@ -19,11 +19,7 @@ REMEDY = "select another one with --kubeconfig and --context; see: kubectl confi
 
 
 def load(kubeconfig: Path | None, context: str | None) -> client.Configuration:
-    """Return the client configuration for a kubeconfig's context; None means the one that kubectl uses.
-
-    Raises:
-        InputError: the file does not exist or is not a kubeconfig, or the context is missing or incomplete.
-    """
+    """Return the client configuration for a kubeconfig's context; None means the one that kubectl uses."""
     source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
     files = [Path(name).expanduser() for name in source.split(os.pathsep) if name]
     if not any(path.exists() for path in files):
@@ -61,11 +57,7 @@ def load(kubeconfig: Path | None, context: str | None) -> client.Configuration:
 
 
 def from_text(text: str, source: str) -> client.Configuration:
-    """Return the client configuration for the current context of a kubeconfig that kubeadm wrote.
-
-    Raises:
-        PrerequisiteError: the text of `source` is not such a kubeconfig.
-    """
+    """Return the client configuration for the current context of a kubeconfig that kubeadm wrote."""
     configuration = client.Configuration()
     try:
         config.load_kube_config_from_dict(

@@ -26,11 +26,7 @@ def may_create(client: KubernetesClient, obj: dict[str, Any]) -> bool:
 
 
 def create(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
-    """Create objects. An object that already exists, for example after a killed campaign, is kept unchanged.
-
-    Raises:
-        PrerequisiteError: the API server rejects an object.
-    """
+    """Create objects. An object that already exists, for example after a killed campaign, is kept unchanged."""
     for obj in objects:
         try:
             client.create(collection_path(client, obj), obj)
@@ -40,11 +36,7 @@ def create(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
 
 
 def apply(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
-    """Create or change objects (server-side apply). k8sdds then owns all their fields.
-
-    Raises:
-        PrerequisiteError: the API server rejects an object.
-    """
+    """Create or change objects (server-side apply). k8sdds then owns all their fields."""
     options = {"fieldManager": "k8sdds", "force": "true", "fieldValidation": "Strict"}
     for obj in objects:
         try:
@@ -80,11 +72,7 @@ def delete(
 
 
 def await_deletion(client: KubernetesClient, objects: Sequence[dict[str, Any]], timeout_s: float) -> None:
-    """Wait until none of these objects exists. Another object may have got the name of one of them.
-
-    Raises:
-        PrerequisiteError: an object still exists after `timeout_s`.
-    """
+    """Wait until none of these objects exists. Another object may have got the name of one of them."""
     end = time.monotonic() + timeout_s
     for obj in objects:
         path, uid = _path(client, obj), obj["metadata"]["uid"]
@@ -106,8 +94,7 @@ def _path(client: KubernetesClient, obj: dict[str, Any]) -> str:
 def wait_for_replicas(client: KubernetesClient, obj: dict[str, Any], timeout_s: float) -> tuple[int, int]:
     """Wait until all pods of a StatefulSet or DaemonSet are ready, at most `timeout_s`.
 
-    Returns:
-        Number of ready pods and of desired pods (-1: not known yet).
+    Returns the number of ready pods and of desired pods (-1: not known yet).
     """
     path, query = collection_path(client, obj), {"fieldSelector": f"metadata.name={obj['metadata']['name']}"}
     end = time.monotonic() + timeout_s

@@ -12,22 +12,28 @@ from k8sdds import workloads
 from k8sdds.middleware.connext import Connext
 from k8sdds.middleware.cyclonedds import CycloneDDS
 from k8sdds.middleware.fastdds import FastDDS
-from k8sdds.middleware.files import checksum, qos_file
+from k8sdds.middleware.files import checksum
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
 from k8sdds.middleware.protocol import Command, Middleware, Surroundings
 from k8sdds.middleware.raw import MODES, Raw
+from k8sdds.middleware.zenoh import MODES as ZENOH_MODES
+from k8sdds.middleware.zenoh import Zenoh
 from k8sdds.model.trial import Cell
 from k8sdds.workloads import Program
 
 __all__ = [
+    "ALWAYS_BUILT",
     "BACKENDS",
     "MIDDLEWARES",
+    "OFFERED",
     "Command",
     "Middleware",
     "Surroundings",
+    "capabilities",
     "config_checksum",
     "config_copy",
     "find",
+    "locks_memory",
     "of",
     "program_of",
     "qos_file",
@@ -40,12 +46,24 @@ MIDDLEWARES: dict[str, Middleware] = {
         FastDDS(),
         Raw(),
         *(Raw(mode) for mode in MODES),
+        Zenoh(),
+        *(Zenoh(mode) for mode in ZENOH_MODES),
         Connext(),
     )
 }
 
 BACKENDS = tuple(dict.fromkeys(m.backend for m in MIDDLEWARES.values() if isinstance(m, K8sddsPerftest)))
 """Backends of k8sdds-perftest that these middlewares use. Several middlewares may be modes of one backend."""
+ALWAYS_BUILT = tuple(name for name in BACKENDS if name != "zenoh")
+"""Backends without Zenoh, which is built only on request."""
+
+
+OFFERED = tuple(
+    name
+    for name, middleware in MIDDLEWARES.items()
+    if type(middleware).ready_files is not Middleware.ready_files and name in BACKENDS
+)
+"""Middlewares that applications can use with files of `ready_files`, each with its usual transport."""
 
 
 def find(name: str) -> Middleware:
@@ -66,8 +84,23 @@ def of(cell: Cell) -> Middleware | None:
     return None if workloads.find(cell.test).program else find(cell.middleware)
 
 
+def locks_memory(cell: Cell) -> bool:
+    """Return whether the participants of a cell lock memory: all of theirs, or what they share."""
+    return cell.lock_memory or (not cell.uses_network and find(cell.middleware).locks_shared_memory)
+
+
+def capabilities(cell: Cell) -> tuple[str, ...]:
+    """Return the Linux capabilities that participants need in addition to those of a default container."""
+    return ("SYS_NICE",) * bool(cell.realtime_priority) + ("IPC_LOCK",) * locks_memory(cell)
+
+
+def qos_file(cell: Cell) -> Path:
+    """Return the file of the cell's QoS profile. Raises InputError if the middleware has no such profile."""
+    return find(cell.middleware).qos_file(cell)
+
+
 def config_checksum(name: str, path: str) -> str:
-    """Return the SHA-256 of a configuration file of a middleware. Raises InputError for an unusable file."""
+    """Return the SHA-256 of a configuration file of a middleware."""
     return checksum(path, find(name).check_config)
 
 

@@ -14,6 +14,7 @@ from k8sdds import versions
 from k8sdds.discovery import Service
 from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
+from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import Cell
 
@@ -62,6 +63,7 @@ class FastDDS(K8sddsPerftest):
     """Fast DDS, with its discovery server."""
 
     shared_memory = True
+    auto_message_bytes = USUAL_MESSAGE_BYTES
 
     def __init__(self) -> None:
         super().__init__("fastdds", SERVER)

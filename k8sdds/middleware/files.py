@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from k8sdds.model.trial import Cell
 from k8sdds.system import reading
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import shared
 
 MAX_BYTES = 64 * 1024
 """Largest configuration file. k8sdds-perftest has the same limit."""
+PROFILE_SUFFIXES = (".xml", ".json5")
+"""Suffixes of QoS profiles: DDS-XML, and the configuration of Zenoh."""
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 """What k8sdds-perftest requests for sockets, with all middlewares."""
 
@@ -29,6 +30,8 @@ class Configuration:
     """Whether samples are sent by multicast."""
     carries_multicast: bool
     """Whether the network carries it, so that participants can discover each other by it."""
+    protected: bool = False
+    """Whether the middleware encrypts or signs samples."""
 
 
 @dataclass(frozen=True)
@@ -44,27 +47,22 @@ class ReadyFile:
     """The part of it that `middleware_config` of an experiment may set; the experiment itself sets the rest."""
 
 
-def qos_file(cell: Cell) -> Path:
-    """Return the file of the cell's QoS profile: a profile of qos/ by name, or the given path.
-
-    Raises:
-        InputError: There is no such file.
-    """
-    name = cell.qos_profile
-    is_file = "/" in name or name.endswith(".xml")
-    path = Path(name) if is_file else shared("qos") / f"{name}.xml"
-    if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in shared("qos").glob("*.xml")))
-        raise InputError(f"there is no QoS profile {name!r}", f"known: {known}; or name an XML file")
+def profile(name: str, suffix: str, program: str) -> Path:
+    """Return the file of a QoS profile that a program can read: one of qos/ by name, or the given path."""
+    folder = shared("qos")
+    is_file = "/" in name or name.endswith(PROFILE_SUFFIXES)
+    path = Path(name) if is_file else folder / f"{name}{suffix}"
+    if path.suffix != suffix or not path.is_file():
+        known = ", ".join(sorted(file.stem for file in folder.glob(f"*{suffix}")))
+        raise InputError(
+            f"there is no QoS profile {name!r} for {program}",
+            f"known: {known}; or name a file that ends in {suffix}",
+        )
     return path.resolve()
 
 
 def checksum(path: str, check: Callable[[bytes, str], None]) -> str:
-    """Return the SHA-256 of a configuration file. `check` receives its content, and its name for messages.
-
-    Raises:
-        InputError: The file cannot be read or is too long, or the check fails.
-    """
+    """Return the SHA-256 of a configuration file. `check` receives its content, and its name for messages."""
     try:
         content = reading.data(path, MAX_BYTES)
     except (OSError, ValueError, reading.UnreadableError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from typing_extensions import override
@@ -12,31 +12,30 @@ from typing_extensions import override
 from k8sdds import security as credentials
 from k8sdds import workloads
 from k8sdds.discovery import SERVER, Service
-from k8sdds.middleware.files import qos_file
 from k8sdds.middleware.protocol import SETTINGS, Command, Middleware, Surroundings
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial, host_and_port
+from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Endpoint, Participant, Trial, host_and_port
 from k8sdds.perftest import command, output
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import PERFTEST_REASONS, Summary
 from k8sdds.results import arrivals, histograms
 from k8sdds.system import reading, xml_text
 from k8sdds.system.errors import Problem
-from k8sdds.system.paths import native_program, private_folder
+from k8sdds.system.paths import BUNDLED, native_program, private_folder
 
 PROGRAM = "k8sdds-perftest"
 NONCE = "K8SDDS_NONCE"
 """The environment variable with the number by which the processes of a run recognize each other's messages."""
-
-_TRANSPORTS: dict[IpFamily, str] = {"ipv4": "UDPv4", "ipv6": "UDPv6"}
 
 
 class K8sddsPerftest(Middleware):
     """A backend of k8sdds-perftest: `libk8sdds-perftest-NAME.so` next to the program."""
 
     settings = SETTINGS
+    qos_option = "-qosFile"
+    """Option of the program for a QoS profile."""
     reports_match = True
     exit_reasons = PERFTEST_REASONS
 
@@ -52,7 +51,8 @@ class K8sddsPerftest(Middleware):
             return []
         recorded = build_record(Path(native_program(PROGRAM)).parent).get(self.backend, "")
         if recorded.startswith("not built"):
-            return [Problem(f"middleware {self.backend!r} is {recorded}", "run: k8sdds setup")]
+            remedy = "install k8sdds from its sources" if BUNDLED.is_dir() else f"run: {self.setup}"
+            return [Problem(f"middleware {self.backend!r} is {recorded}", remedy)]
         what = f"middleware {self.backend!r} is not built here (built: {', '.join(built)})"
         return [Problem(what, "see: k8sdds docs perftest")]
 
@@ -75,7 +75,8 @@ class K8sddsPerftest(Middleware):
         load = workloads.find(cell.test).load(cell)
         argv = [native_program(PROGRAM), "-pub", "-check", "-middleware", self.backend]
         argv += ["-dataLen", str(cell.payload_bytes), "-nic", "lo"]
-        argv += ["-qosFile", str(qos_file(cell))] if self.takes_qos(cell) else []
+        argv += ["-transport", self._network_transport(cell.ip_family)]
+        argv += [self.qos_option, str(self.qos_file(cell))] if self.takes_qos(cell) else []
         argv += ["-middlewareConfig", cell.middleware_config] if cell.middleware_config else []
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
         argv += ["-latencyTest"] if load.round_trips else []
@@ -98,13 +99,13 @@ class K8sddsPerftest(Middleware):
         interface = surroundings.endpoints[participant.name].interface
         argv = [paths.program, command.role_option(participant), "-middleware", self.backend]
         argv += self._options()
-        transport = _TRANSPORTS[cell.ip_family] if cell.uses_network else "SHMEM"
+        transport = self._network_transport(cell.ip_family) if cell.uses_network else "SHMEM"
         argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes, transport)
         argv += _size_options(cell)
         argv += ["-receive", cell.receive_mode] if "receive_mode" in self.settings else []
         argv += command.topic_options(cell) + command.key_options(cell)
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
-        argv += ["-qosFile", str(paths.qos or qos_file(cell))] if self.takes_qos(cell) else []
+        argv += [self.qos_option, str(paths.qos or self.qos_file(cell))] if self.takes_qos(cell) else []
         if cell.middleware_config:
             argv += ["-middlewareConfig", str(paths.config or cell.middleware_config)]
         argv += ["-multicast"] if cell.transport == "multicast" else []
@@ -135,6 +136,10 @@ class K8sddsPerftest(Middleware):
         """Return the options that select a variant of the backend."""
         return []
 
+    def _network_transport(self, family: IpFamily) -> str:
+        """Return the value of `-transport` for samples that cross a network."""
+        return f"UDP{family.removeprefix('ip')}"
+
     def _discovery_options(
         self, cell: Cell, participant: Participant, surroundings: Surroundings
     ) -> list[str]:
@@ -146,10 +151,15 @@ class K8sddsPerftest(Middleware):
             return ["-discovery", SERVER, *(part for each in servers for part in ("-discoveryServer", each))]
         kind = [] if cell.discovery == "auto" else ["-discovery", cell.discovery]
         if self._needs_peers(cell):
-            # Participants that do not know each other's addresses, and share a node, are named once each.
-            others = [each for name, each in surroundings.endpoints.items() if name != participant.name]
-            return kind + [part for each in others for part in ("-peer", each.address)]
+            peers = self._peers(cell, participant, surroundings.endpoints)
+            return kind + [part for each in peers for part in ("-peer", each.address)]
         return kind
+
+    def _peers(
+        self, cell: Cell, participant: Participant, endpoints: Mapping[str, Endpoint]
+    ) -> list[Endpoint]:
+        """Return the endpoints whose addresses a participant needs; several participants may share one."""
+        return [each for name, each in endpoints.items() if name != participant.name]
 
     def _needs_peers(self, cell: Cell) -> bool:
         return cell.discovery_kind != "multicast"
@@ -227,9 +237,7 @@ def backends() -> list[str]:
 def build_record(folder: Path) -> dict[str, str]:
     """Return the build's record of each middleware: the library and its version, or why it is not built.
 
-    Args:
-        folder: The folder of the native programs. Programs built by an older k8sdds have no record,
-            and that of an interrupted build may be incomplete.
+    Programs built by an older k8sdds have no record, and that of an interrupted build may be incomplete.
     """
     try:
         return {name: str(built) for name, built in reading.json_file(folder / "middlewares.json").items()}

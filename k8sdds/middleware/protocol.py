@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
-from k8sdds.discovery import Service
-from k8sdds.middleware.files import Configuration, ReadyFile
+from k8sdds.discovery import SERVER, Service
+from k8sdds.middleware.files import Configuration, ReadyFile, profile
 from k8sdds.model.axis import DDS, PROCESS
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import AXES, Cell
@@ -38,10 +39,20 @@ class Middleware(Program, Protocol):
     """The service by which participants discover each other with `discovery: server`; None if it has none."""
     shared_memory: bool = False
     """Whether it can send samples through shared memory."""
+    locks_shared_memory: bool = False
+    """Whether it locks the memory that it shares, which needs a permission."""
+    reference_bytes: int = 0
+    """Most bytes that interfaces carry for a sample in shared memory, in packets that state where it is."""
+    tcp: bool = False
+    """Whether samples that cross a network do so by TCP; otherwise by UDP."""
+    auto_message_bytes: int | None = None
+    """Largest message with `message_bytes: auto`; None means its default."""
+    setup: str = "k8sdds setup"
+    """The command that installs or builds it, and its discovery service."""
     reports_match: bool = False
     """Whether its summary states when publisher and subscriber found each other, for `dds` of the test pod-start."""
     config_suffix: str = ".xml"
-    """End of the name of its own configuration file."""
+    """End of the names of its own configuration file and of its QoS profiles."""
 
     # -- before a campaign ----------------------------------------------------------------------------
 
@@ -66,6 +77,10 @@ class Middleware(Program, Protocol):
         """Whether the cell's QoS profile is passed to the program."""
         return "qos" in self.settings
 
+    def qos_file(self, cell: Cell) -> Path:
+        """Return the file of the cell's QoS profile. Raises InputError if the middleware has no such profile."""
+        return profile(cell.qos_profile, self.config_suffix, self.name)
+
     def check_config(self, content: bytes, name: str) -> None:
         """Check the form of its own configuration file. Raises InputError, with the name of the file."""
         return
@@ -73,6 +88,14 @@ class Middleware(Program, Protocol):
     def refused_files(self, cell: Cell) -> str | None:
         """Return why the program rejects the cell's QoS profile or configuration file, or None. Runs the program."""
         return None
+
+    def relays(self, cell: Cell) -> bool:
+        """Whether all samples of a cell pass a router, which is its discovery service."""
+        return cell.discovery_kind == SERVER and self.service is not None and self.service.relays
+
+    def drops(self, cell: Cell) -> bool:
+        """Whether a publisher may drop samples instead of sending them, so that none may arrive over perfect links."""
+        return False
 
     def service_command(self, address: str) -> list[str]:
         """Return the command line of a discovery service that listens on an address in the lab.

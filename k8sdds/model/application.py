@@ -14,10 +14,10 @@ from k8sdds.model.axis import OneOrMore, choices_of, require_unique
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.rate_profile import MAX_RATE
-from k8sdds.model.settings import MAX_PARTICIPANTS, MIN_SAMPLE_BYTES, Layout
+from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES, Layout
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.system import units
-from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake
+from k8sdds.system.strict import Name, Remarks, Strict, Title, mistake
 
 MAX_FLOWS = 16
 MIN_RATE_PERCENT = 98.0
@@ -89,7 +89,7 @@ class Flow(Strict):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40, description="name of the flow")
     payload_bytes: int = Field(
-        ge=MIN_SAMPLE_BYTES, le=64 * 1024 * 1024, description="size of a sample in bytes"
+        ge=MIN_SAMPLE_BYTES, le=MAX_SAMPLE_BYTES, description="size of a sample in bytes"
     )
     rate: float = Field(gt=0, le=MAX_RATE, description="samples per second of each publisher")
     publishers: int = Field(default=1, ge=1, le=MAX_PARTICIPANTS, description="number of publishers")
@@ -140,12 +140,11 @@ class Flow(Strict):
         ]
 
     @property
-    def sent(self) -> tuple[Any, ...]:
-        """What its cells depend on: everything but what it requires."""
-        return (
-            self.name, self.payload_bytes, self.rate, self.publishers, self.subscribers, self.reliability,
-            self.deadline_ms,
-        )  # fmt: skip
+    def sent(self) -> dict[str, Any]:
+        """Keys of a sweep that measures it with any choices."""
+        deadline = {"deadline_ms": self.deadline_ms} if self.deadline_ms else {}
+        sizes = self.model_dump(include={"payload_bytes", "rate", "publishers", "subscribers"})
+        return {"test": {"name": "paced", **deadline}, **sizes}
 
     @property
     def payload_mbit(self) -> float:
@@ -192,11 +191,9 @@ class Application(Strict):
 
     page: ClassVar[str] = "applications"
 
-    name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME, description="name of the application"
-    )
-    title: str = Field(default="", max_length=MAX_TITLE, description="what the application does")
-    description: str = Field(default="", max_length=MAX_REMARKS, description="remarks")
+    name: Name = Field(description="name of the application")
+    title: Title = Field(default="", description="what the application does")
+    description: Remarks = Field(default="", description="remarks")
     flows: list[Flow] = Field(min_length=1, max_length=MAX_FLOWS, description="what the application sends")
     cpu_percent: float | None = Field(
         default=None,

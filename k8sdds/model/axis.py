@@ -27,12 +27,14 @@ class Scope(StrEnum):
     NETWORK = "network"
     """What carries the packets between participants."""
     MACHINE = "machine"
-    """How machines and pods are set up."""
+    """How the kernels of the nodes are set up."""
+    POD = "pod"
+    """Where participants run, and how the kernel runs them."""
     LOAD = "load"
     """What runs next to the participants."""
 
 
-WORKLOAD, DDS, PROCESS, NETWORK, MACHINE, LOAD = Scope
+WORKLOAD, DDS, PROCESS, NETWORK, MACHINE, POD, LOAD = Scope
 
 
 @dataclass(frozen=True)

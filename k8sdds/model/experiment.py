@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from pydantic import Field, PrivateAttr, create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
 from k8sdds.model.axis import keys_of, lists_of, require_unique
 from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.link_choice import LinkChoice, LinkChoices
 from k8sdds.model.settings import Layout, Number, Placement
 from k8sdds.model.trial import AXES, MAX_LOSS_PERCENT, Cell
-from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake
+from k8sdds.system.strict import MAX_LABEL, Name, Placed, Remarks, Strict, Title, mistake
 
 MAX_CELLS, MAX_TRIALS = 10_000, 100_000
 """Most combinations of the lists of an experiment, and most trials. Each trial takes seconds."""
@@ -24,30 +24,17 @@ LISTS = lists_of(Cell)
 
 if TYPE_CHECKING:
 
-    class _Keys(Strict):
+    class _Keys(Placed):
         def __getattr__(self, name: str) -> Any: ...
 
 else:
-    _Keys = create_model("_Keys", __base__=Strict, **keys_of(Cell))
+    _Keys = create_model("_Keys", __base__=Placed, **keys_of(Cell))
 
 
 class Sweep(_Keys):
     """All combinations of the listed values. A single value needs no list brackets."""
 
     capture: bool = Field(default=False, description=Cell.model_fields["capture"].description)
-
-    _where: str = PrivateAttr("")
-
-    @property
-    def where(self) -> str:
-        """`FILE:LINE: ` of the sweep, for messages; empty if it is not from a file."""
-        return self._where
-
-    def at(self, where: str) -> Sweep:
-        """Return a copy of the sweep that is known to be from `FILE:LINE: `."""
-        copy = self.model_copy()
-        copy._where = where
-        return copy
 
     @model_validator(mode="after")
     def _values_are_unique(self) -> Sweep:
@@ -68,17 +55,11 @@ class Experiment(Strict):
 
     page: ClassVar[str] = "experiments"
 
-    name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME, description="name of the experiment"
-    )
-    title: str = Field(
-        default="", max_length=MAX_TITLE, description="the question that the experiment answers"
-    )
-    description: str = Field(default="", max_length=MAX_REMARKS, description="remarks")
-    paper: str = Field(
-        default="",
-        max_length=MAX_TITLE,
-        description="figure or table of the study that the experiment reproduces",
+    name: Name = Field(description="name of the experiment")
+    title: Title = Field(default="", description="the question that the experiment answers")
+    description: Remarks = Field(default="", description="remarks")
+    paper: Title = Field(
+        default="", description="figure or table of the study that the experiment reproduces"
     )
     baseline: str = Field(
         default="host",

@@ -39,6 +39,8 @@ def describe(families: str) -> str:
 ETHERNET_HEADER_BYTES = 14
 IP_AND_UDP_HEADERS_BYTES: dict[IpFamily, int] = {"ipv4": 28, "ipv6": 48}
 """What the MTU of an interface holds in addition to a message."""
+TCP_HEADER_BYTES, UDP_HEADER_BYTES = 32, 8
+"""Headers of a packet with data; the one of TCP with timestamps."""
 
 
 def family_of(address: str) -> IpFamily:

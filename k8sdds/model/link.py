@@ -184,11 +184,7 @@ class Link(Strict):
 
     @property
     def longest_delay_us(self) -> float:
-        """The delay between two nodes, one way, that few packets exceed. Reads the files of the link.
-
-        Raises:
-            InputError: A file cannot be read, or is not the one that was read when the experiment was loaded.
-        """
+        """The delay between two nodes, one way, that few packets exceed. Reads the files of the link."""
         delays = [direction.delay for direction in self.directions.values() if direction.delay]
         return sum(link_files.longest_us(delay) for delay in delays)
 

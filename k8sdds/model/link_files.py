@@ -27,11 +27,7 @@ MAX_SHOWN = 20
 
 
 def delays(text: str) -> tuple[float, ...]:
-    """Return the delays of a file in microseconds, one on each line: the n-th packet has the n-th, then from the start.
-
-    Raises:
-        ValueError: A line is not a delay; names the line.
-    """
+    """Return the delays of a file in µs, one on each line: the n-th packet has the n-th, then from the start."""
     values = []
     for number, line in _lines(text):
         if not re.fullmatch(r"\d{1,15}(\.\d{1,9})?", line) or float(line) > MAX_DELAY_US:
@@ -41,11 +37,7 @@ def delays(text: str) -> tuple[float, ...]:
 
 
 def losses(text: str) -> str:
-    """Return the pattern of a file: `1` for each lost packet and `0` for others, in any number of lines.
-
-    Raises:
-        ValueError: A line has other characters, or no packet arrives; names the line.
-    """
+    """Return the pattern of a file: `1` for each lost packet and `0` for others, in any number of lines."""
     pattern = []
     for number, line in _lines(text):
         if wrong := re.search("[^01]", "".join(line.split())):
@@ -59,11 +51,7 @@ def losses(text: str) -> str:
 
 
 def trace(text: str) -> tuple[int, ...]:
-    """Return the times of a trace of Mahimahi, in milliseconds: a packet passes at each; it repeats after the last.
-
-    Raises:
-        ValueError: A line is not a time, or is before the previous one; names the line.
-    """
+    """Return the times of a trace of Mahimahi, in milliseconds: a packet passes at each; it repeats after the last."""
     times: list[int] = []
     for number, line in _lines(text):
         if not re.fullmatch(r"\d{1,9}", line) or int(line) > MAX_TRACE_MS:
@@ -87,11 +75,7 @@ PARSERS: Mapping[type[FromFile], Callable[[str], Any]] = {Delay: delays, Loss: l
 
 
 def values(part: FromFile) -> Any:
-    """Return the values of the file of an impairment, whose SHA-256 is known; they are read once.
-
-    Raises:
-        InputError: The file cannot be read, or is not the one that was read when the experiment was loaded.
-    """
+    """Return the values of the file of an impairment, which must have its SHA-256; they are read once."""
     return _values(part.file, part.sha256, type(part))
 
 
@@ -107,11 +91,7 @@ def _values(file: str, sha256: str, kind: type[FromFile]) -> Any:
 
 
 def checked(model: M) -> M:
-    """Return a link, or a choice of links, with the SHA-256 and the absolute path of each file that it names.
-
-    Raises:
-        InputError: A file cannot be read, is not valid, or is not the one whose SHA-256 is given.
-    """
+    """Return a link, or a choice of links, with the SHA-256 and the absolute path of each file that it names."""
 
     def place(part: FromFile) -> dict[str, str]:
         if not part.file:

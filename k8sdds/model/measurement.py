@@ -10,6 +10,12 @@ from typing import Any, Literal
 from k8sdds.model.services import ProxyMode
 from k8sdds.model.trial import Participant
 
+_LISTEN, _ESTABLISHED = "0A", "01"
+"""States of TCP sockets in `/proc/net/tcp`: accepts connections, is connected."""
+
+GRACE_S = 2
+"""Time between SIGTERM and SIGKILL for a participant that exceeds its deadline."""
+
 
 @dataclass(frozen=True)
 class Listener:
@@ -24,6 +30,23 @@ class Listener:
 
     def __str__(self) -> str:
         return f"{self.protocol.upper()} port {self.port}"
+
+    @property
+    def tables(self) -> list[str]:
+        """The command that prints the kernel's sockets. It fails without IPv6, and prints the other table."""
+        return ["cat", f"/proc/net/{self.protocol}", f"/proc/net/{self.protocol}6"]
+
+    def is_ready(self, printed: str) -> bool:
+        """Return whether the printed tables have the socket of the server or of the connected client, or need none."""
+        if self.protocol == "icmp" or not self.port:
+            return True
+        address, state = (2, _ESTABLISHED) if self.connects else (1, _LISTEN)
+        rows = (line.split() for line in printed.splitlines())
+        return any(
+            fields[address].endswith(f":{self.port:04X}") and (self.protocol == "udp" or fields[3] == state)
+            for fields in rows
+            if len(fields) > 3
+        )
 
 
 @dataclass(frozen=True)
@@ -83,6 +106,14 @@ class Launch:
             options += ["--window", f"{self.window.after_s:g}:{self.window.length_s:g}", "--no-phase"]
         return options + (["--service"] if self.listens else [])
 
+    def supervisor_arguments(self, folder: Path | str, deadline_s: float) -> list[str]:
+        """Return the supervisor's arguments for a run with its files in `folder`. They must be the last ones."""
+        environment = [word for key, value in self.env.items() for word in ("--env", f"{key}={value}")]
+        return [
+            "--dir", str(folder), "--deadline", f"{deadline_s:.3f}", "--grace", str(GRACE_S),
+            *self.supervisor_options, *environment, "--", *self.argv,
+        ]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -136,6 +167,10 @@ class OutsideCpu:
     """Of the kernel's threads, such as those that encrypt for WireGuard, without softirqs; None if it is unknown."""
     separate_interrupts: bool | None = None
     """Whether the kernel leaves the time of interrupts out of that of processes; None if it is unknown."""
+    services: float = 0.0
+    """Of the pods of the discovery service, if it does not run like a participant."""
+    links: float = 0.0
+    """Of `k8sdds-link`, which does what links do without CPU time: no cost of the configuration."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +195,8 @@ class Measurement:
     """What each direction of the emulated links did (`link_statistics.summary`); None if nothing impairs them, or only
     rules of the kernel that count nothing."""
     outside: Mapping[str, OutsideCpu] = field(default_factory=dict)
-    """What else each machine with participants spent; without machines whose processes could not be read."""
+    """What else each machine with participants spent, without machines whose processes could not be read; and what the
+    discovery service spent on nodes without participants."""
     ip_fragments: tuple[int, ...] = ()
     """Distinct numbers of IP fragments per sample on the publisher's link, if the link was captured."""
     includes_scheduling: bool = False

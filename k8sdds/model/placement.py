@@ -42,10 +42,7 @@ def together(publishers: int, subscribers: int) -> dict[Participant, int]:
 
 
 def same_node(places: Mapping[Participant, object]) -> tuple[Participant, Participant] | None:
-    """Return a publisher and a subscriber on the same node, or None.
-
-    Their samples would not cross a link, so the trial would not measure the network.
-    """
+    """Return a publisher and a subscriber on the same node, whose samples would not cross the network, or None."""
     for publisher, node in places.items():
         for subscriber, other in places.items():
             if publisher.publishes and subscriber.subscribes and node == other:

@@ -6,11 +6,11 @@ import ipaddress
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from k8sdds import versions
 from k8sdds.model.kubernetes import Kubernetes
-from k8sdds.system.strict import MAX_REMARKS, MAX_TITLE, Strict, as_list, mistake
+from k8sdds.system.strict import Placed, Remarks, Strict, Title, as_list, mistake
 from k8sdds.system.yaml_text import nearest
 
 Role = Literal["control-plane", "worker"]
@@ -92,7 +92,7 @@ class Access(Strict):
     ssh_config: str | None = Field(default=None, description="ssh_config file (ssh -F); default: your own")
 
 
-class Node(Access):
+class Node(Access, Placed):
     """A machine of the cluster."""
 
     name: str = Field(pattern=HOST_NAME, description="host name, and name of the Kubernetes node")
@@ -119,19 +119,6 @@ class Node(Access):
         if len({taint_identity(taint) for taint in taints}) < len(taints):
             raise ValueError("two taints have the same key and effect")
         return taints
-
-    _where: str = PrivateAttr("")
-
-    @property
-    def where(self) -> str:
-        """`FILE:LINE: ` of the node, for messages; empty if it is not from a file."""
-        return self._where
-
-    def at(self, where: str) -> Node:
-        """Return a copy of the node that is known to be from `FILE:LINE: `."""
-        copy = self.model_copy()
-        copy._where = where
-        return copy
 
     @property
     def is_control_plane(self) -> bool:
@@ -296,8 +283,8 @@ class Profile(Strict):
     name: str = Field(
         pattern=HOST_NAME, description="name of the cluster, which deploy writes on its machines"
     )
-    title: str = Field(default="", max_length=MAX_TITLE, description="one line for lists")
-    description: str = Field(default="", max_length=MAX_REMARKS, description="remarks")
+    title: Title = Field(default="", description="one line for lists")
+    description: Remarks = Field(default="", description="remarks")
     provider: Literal["ssh", "local"] = Field(
         default="ssh",
         description="`ssh`: machines that exist; `local`: nodes created on this machine from namespaces",
@@ -397,15 +384,8 @@ class Profile(Strict):
         return next(node for node in self.nodes if node.is_control_plane)
 
     def node(self, name: str) -> Node:
-        """Return the node of this name.
-
-        Raises:
-            KeyError: There is no such node.
-        """
-        for node in self.nodes:
-            if node.name == name:
-                return node
-        raise KeyError(name)
+        """Return the node of this name; raise KeyError without one."""
+        return {node.name: node for node in self.nodes}[name]
 
     def access_of(self, node: Node) -> Access:
         """Return how SSH reaches a node: the settings of the node, else those of the profile."""

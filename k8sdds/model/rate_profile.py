@@ -15,11 +15,7 @@ _NUMBERS = {CONSTANT: 0, "ramp": 1, "burst": 1, "on-off": 2}
 
 
 def parse(text: str) -> tuple[str, tuple[float, ...]]:
-    """Return the shape of a profile and its numbers.
-
-    Raises:
-        ValueError: The text is not a profile.
-    """
+    """Return the shape of a profile and its numbers. Raises ValueError."""
     shape, *texts = text.split(":")
     try:
         numbers = tuple(float(part) for part in texts)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from k8sdds.system.strict import MAX_LABEL, MAX_NAME, Strict
+from k8sdds.system.strict import MAX_NAME, Label, Strict
 
 Kind = Literal["NONE", "SIGN", "ENCRYPT"]
 OriginKind = Literal[
@@ -78,12 +78,7 @@ class SecurityChoice(Strict):
         max_length=MAX_NAME,
         description="level whose parts are changed",
     )
-    label: str | None = Field(
-        default=None,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$",
-        max_length=MAX_LABEL,
-        description="name in tables and figures",
-    )
+    label: Label | None = Field(default=None, description="name in tables and figures")
     rtps: OriginKind | None = Field(default=None, description=_meaning("rtps"))
     submessage: OriginKind | None = Field(default=None, description=_meaning("submessage"))
     payload: Kind | None = Field(default=None, description=_meaning("payload"))

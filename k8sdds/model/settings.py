@@ -19,7 +19,7 @@ from pydantic import (
 
 from k8sdds.model import rate_profile
 from k8sdds.system import units
-from k8sdds.system.strict import MAX_LABEL, Strict, mistake
+from k8sdds.system.strict import Label, Strict, mistake
 from k8sdds.system.yaml_text import nearest
 
 Reliability = Literal["reliable", "best-effort"]
@@ -41,6 +41,7 @@ participants per address; on pod networks every participant has an address of it
 MAX_NODES = 500
 MIN_SAMPLE_BYTES = 28
 """Size of a sample without payload: PerfTest's header."""
+MAX_SAMPLE_BYTES = 64 * 1024 * 1024
 MAX_INSTANCES = 100_000
 MAX_WRITERS = 2048
 """Writers of a publisher, over all topics."""
@@ -69,12 +70,7 @@ class NetworkChoice(Strict):
     """A network of a sweep: its name alone, or a mapping with options."""
 
     name: str = Field(description="name of the network; `k8sdds list networks` lists them")
-    label: str | None = Field(
-        default=None,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$",
-        max_length=MAX_LABEL,
-        description="name in tables and figures",
-    )
+    label: Label | None = Field(default=None, description="name in tables and figures")
     mtu: int | None = Field(default=None, ge=576, le=65535, description="MTU of the pods' interfaces")
     engine: Literal["kernel", "userspace", "sleeve"] | None = Field(
         default=None,

@@ -34,11 +34,7 @@ PLUGINS: tuple[Plugin, ...] = tuple(
 
 
 def find(name: str) -> Network:
-    """Return the network with this name, which k8sdds has itself or finds on clusters.
-
-    Raises:
-        InputError: The network does not exist; the message suggests the nearest name.
-    """
+    """Return the network with this name, which k8sdds has itself or finds on clusters."""
     if name in NETWORKS:
         return NETWORKS[name]
     if name not in known_names():

@@ -182,14 +182,7 @@ def custom_resources(
     cluster_wide: Sequence[str] = (),
     namespaced: Sequence[str] = (),
 ) -> list[Manifest]:
-    """Return CustomResourceDefinitions of these kinds, in which an agent stores its state, without a schema.
-
-    Args:
-        group: Their API group.
-        version: Their only version.
-        cluster_wide: Kinds of objects without a namespace.
-        namespaced: Kinds of objects in namespaces.
-    """
+    """Return CustomResourceDefinitions of these kinds, in which an agent stores its state, without a schema."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     served = {"name": version, "served": True, "storage": True, "schema": schema}
     # Without this annotation, the API server rejects definitions in the groups of Kubernetes.
@@ -232,11 +225,7 @@ def remove_from_pods(daemonset: Manifest, key: Literal["initContainers", "volume
 
 
 def set_variables(container: Manifest, values: Mapping[str, str]) -> None:
-    """Set environment variables that a container already declares.
-
-    Raises:
-        KeyError: The container does not declare a variable.
-    """
+    """Set environment variables that a container already declares. Raises KeyError for others."""
     declared = {variable["name"]: variable for variable in container["env"]}
     for name, value in values.items():
         declared[name]["value"] = value

@@ -99,12 +99,12 @@ class Network:
     """What the lab's datapath omits or replaces."""
     default_mtu: int
     """MTU of pods unless the user sets one."""
-    max_mtu: int
-    """Largest MTU of pods on links of LINK_MTU."""
     requires: tuple[Feature, ...]
     """What the lab needs to build the network with any engine."""
     lab: Callable[[Topology, int, Engine | None], Datapath]
     """(topology, mtu, engine) → datapath; `engine` is None if `engines` is empty."""
+    max_mtu: int | None = None
+    """Largest MTU of pods on links of LINK_MTU, if it is not the default and no engine has its own."""
     encapsulation: str = ""
     multicast: str = ""
     """How multicast reaches other nodes; empty if it does not."""
@@ -211,7 +211,8 @@ class Network:
     def _max_mtu(self, options: Options) -> int:
         engine = self.engine_for(options)
         overhead = self.ipv6_overhead if _uses_ipv6(options) else 0
-        return (engine.max_mtu if engine else self.max_mtu) - overhead + self._added_mtu(options)
+        largest = engine.max_mtu if engine else self.max_mtu or self.default_mtu
+        return largest - overhead + self._added_mtu(options)
 
     def _added_mtu(self, options: Options) -> int:
         """Return by how much the MTU of pods differs, because that of the links does."""

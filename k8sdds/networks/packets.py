@@ -65,11 +65,7 @@ class Wrapping:
 
 
 def read_pcap(capture: bytes) -> Iterator[IpPacket]:
-    """Yield the IP packets of a capture. An incomplete last packet ends it.
-
-    Raises:
-        ValueError: It is not a capture in the byte order of this machine.
-    """
+    """Yield the IP packets of a capture. An incomplete last packet ends it. Raises ValueError if it is no capture."""
     yield from filter(None, itertools.starmap(parse_ip, frames(capture)))
 
 
@@ -187,16 +183,9 @@ def _is_ethernet(frame: bytes) -> bool:
 
 
 def wrapping(packets: Iterable[IpPacket], token: bytes, inner_bytes: int, sent: int) -> Wrapping | None:
-    """Determine how known packets left a node.
+    """Determine how known packets left a node by its link; None if none left that can be the known ones.
 
-    Args:
-        packets: The IP packets that left by the node's link.
-        token: The start of each known datagram.
-        inner_bytes: Size of the IP packets that the pod sent.
-        sent: How many were sent.
-
-    Returns:
-        None: no packets left that can be the known ones.
+    `token` is the start of each known datagram, and `inner_bytes` the size of the IP packets that the pod sent.
     """
     captured = list(packets)
     readable = Counter(_readable(packet, token, inner_bytes) for packet in captured if token in packet.data)

@@ -25,7 +25,7 @@ class Hierarchy:
         return self.parent / f"{cgroups.PREFIX}{data.name}"
 
     def create(self, data: Path, node: str) -> Path:
-        """Create the cgroup of a node in that of its cluster and return its folder. Raises PrerequisiteError."""
+        """Create the cgroup of a node in that of its cluster and return its folder."""
         group = self.of_cluster(data)
         try:
             group.mkdir(exist_ok=True)
@@ -47,11 +47,7 @@ class Hierarchy:
 
 
 def hierarchies() -> list[Hierarchy]:
-    """Return all mounted hierarchies.
-
-    Raises:
-        PrerequisiteError: There is none.
-    """
+    """Return all mounted hierarchies."""
     mounted = list(cgroups.hierarchies())
     if not mounted:
         raise PrerequisiteError(

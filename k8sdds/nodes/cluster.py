@@ -33,13 +33,8 @@ def up(
 ) -> list[LocalNode]:
     """Create the missing nodes of a cluster, boot the stopped ones, and wait until all answer over SSH.
 
-    On failure, the nodes that this call created are removed.
-
-    The result has the order of `specs`. `report` is called with each step that takes long.
-
-    Raises:
-        InputError: A name is invalid or used twice, or a folder cannot be shared.
-        PrerequisiteError: A node cannot be created or does not answer.
+    On failure, the nodes that this call created are removed. The result has the order of `specs`. `report` is called
+    with each step that takes long.
     """
     _require_root()
     if len({spec.name for spec in specs}) != len(specs):
@@ -87,11 +82,7 @@ def ls(cluster: str | None = None) -> list[LocalNode]:
 
 
 def down(cluster: str, names: Sequence[str] | None = None) -> list[str]:
-    """Remove a cluster, or some of its nodes, with their disks. Return the names of the removed nodes.
-
-    Raises:
-        PrerequisiteError: Something cannot be removed.
-    """
+    """Remove a cluster, or some of its nodes, with their disks. Return the names of the removed nodes."""
     _require_root()
     with records.locked(cluster):
         record = records.read(cluster)
@@ -111,14 +102,9 @@ def down(cluster: str, names: Sequence[str] | None = None) -> list[str]:
 
 
 def clean(everything: bool, dry_run: bool = False) -> tuple[list[str], list[str]]:
-    """Remove leftovers: clusters whose holder has ended, and data folders without a record.
+    """Remove leftovers: clusters whose holder has ended, or with `everything` all, and data folders without a record.
 
-    Args:
-        everything: Also remove running clusters.
-        dry_run: Remove nothing.
-
-    Returns:
-        The names of the removed and of the kept clusters.
+    Returns the names of the removed and of the kept clusters.
     """
     removed, kept = [], []
     for record in records.all_clusters():
@@ -169,7 +155,7 @@ def exec_argv(cluster: str, name: str) -> list[str]:
 
 
 def run(cluster: str, name: str, argv: Sequence[str], stdin: str = "", timeout_s: float = 60) -> str:
-    """Run a command as root in a node and return its stdout. Raises PrerequisiteError if it fails."""
+    """Run a command as root in a node and return its stdout."""
     command = shlex.join(argv)
     remedy = f"for the cause, run: k8sdds nodes exec {cluster}/{name} -- {command}"
     try:

@@ -28,7 +28,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def check_inotify_instances(specs: Sequence[NodeSpec]) -> None:
-    """Check that this machine has enough free inotify instances for nodes. Raises PrerequisiteError."""
+    """Check that this machine has enough free inotify instances for nodes."""
     needed = sum(INOTIFY_INSTANCES + spec.watches for spec in specs if spec.boot == "systemd")
     libc = ctypes.CDLL(None, use_errno=True)
     opened: list[int] = []
@@ -47,7 +47,7 @@ def check_inotify_instances(specs: Sequence[NodeSpec]) -> None:
 
 
 def boot(record: ClusterRecord, sandbox: Sandbox, name: str, base: Path) -> None:
-    """Start a node with the root file system `base`, and record it. Raises PrerequisiteError."""
+    """Start a node with the root file system `base`, and record it."""
     machine, folder = record.machines[name], Path(record.data) / name
     spec = machine.spec
     if machine.pid or any(Path(group, name).is_dir() for group in record.cgroup_folders):
@@ -88,7 +88,7 @@ def boot(record: ClusterRecord, sandbox: Sandbox, name: str, base: Path) -> None
 
 
 def await_ssh(record: ClusterRecord, name: str) -> None:
-    """Wait until a node's sshd answers. Raises PrerequisiteError."""
+    """Wait until a node's sshd answers."""
     machine = record.machines[name]
     console = Path(record.data) / name / "console.log"
     deadline = time.monotonic() + BOOT_TIMEOUT_S

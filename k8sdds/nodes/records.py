@@ -85,7 +85,7 @@ def folder() -> Path:
 
 @contextlib.contextmanager
 def locked(cluster: str) -> Iterator[None]:
-    """Prevent other commands from changing a cluster. Raises InputError for an invalid name."""
+    """Prevent other commands from changing a cluster."""
     if not NAME.fullmatch(cluster):
         raise InputError(
             f"{cluster!r} is not a valid cluster name", "use up to 12 characters of a-z, 0-9 and -"

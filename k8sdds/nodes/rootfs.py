@@ -42,11 +42,7 @@ FILES = {
 
 
 def rootfs(report: Callable[[str], None]) -> Path:
-    """Return the folder of the root file system; create it if it is not in the cache (about two minutes).
-
-    Raises:
-        PrerequisiteError: It cannot be created.
-    """
+    """Return the folder of the root file system; create it if it is not in the cache (about two minutes)."""
     suite = debian_release.running("local nodes").codename
     recipe = json.dumps([suite, PACKAGES, MASKED, FILES]).encode()
     folder = cache_folder() / "rootfs" / f"{suite}-{hashlib.sha256(recipe).hexdigest()[:12]}"

@@ -36,7 +36,7 @@ class SharedFolder:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node to create. Raises InputError for invalid values."""
+    """One node to create."""
 
     name: str
     user: str = USER

@@ -64,7 +64,7 @@ def create(record: ClusterRecord) -> Sandbox:
 
 
 def sandbox_of(record: ClusterRecord) -> Sandbox:
-    """Return the sandbox of a running cluster. Raises InputError if it has ended."""
+    """Return the sandbox of a running cluster."""
     if not record.alive:
         raise InputError(
             f"the cluster {record.cluster!r} does not run",
@@ -74,7 +74,7 @@ def sandbox_of(record: ClusterRecord) -> Sandbox:
 
 
 def free_address(record: ClusterRecord, family: IpFamily) -> str:
-    """Return an unused address of the cluster. Raises InputError."""
+    """Return an unused address of the cluster."""
     taken = {_number(machine) for machine in record.machines.values()}
     for number in range(FIRST_NUMBER, 255):
         if number not in taken:

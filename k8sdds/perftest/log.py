@@ -187,11 +187,8 @@ class _Reader:
 def _parsed(lines: list[str]) -> tuple[Iterator[dict[str, Any]], dict[str, Any]]:
     """Return the objects in `perftest` of a JSON document, and its object `k8sdds`, which is empty if it has none.
 
-    Repairs a document whose beginning and end are missing.
-
-    Raises:
-        ValueError: The document has no list of results.
-        RecursionError: The document is nested too deeply.
+    Repairs a document whose beginning and end are missing. Raises ValueError if it has no list of results,
+    RecursionError if it is nested too deeply.
     """
     # Lines of JSON begin with punctuation, lines of stderr with a word or a tab.
     kept = [line for line in lines if line.strip()[:1] in tuple('{}[],"')]

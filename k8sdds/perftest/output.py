@@ -37,7 +37,7 @@ PERFTEST_REASONS = {
     2: ("usage", "perftest rejected its command line"),
     3: (reason.NO_MATCH, "the participants did not discover each other"),
     PEER_LOST: (reason.PEER_LOST, "another participant stopped responding"),
-    5: ("no-samples", "no sample arrived"),
+    5: (reason.NO_SAMPLES, "no sample arrived"),
     6: ("middleware", "the middleware failed"),
 }
 """The same for the exit codes of perftest alone."""
@@ -71,13 +71,7 @@ def read(stdout: Path) -> Summary | None:
 
 
 def failure(exit_code: int, details: str, own: Mapping[int, tuple[str, str]]) -> Reason:
-    """Return why a participant failed.
-
-    Args:
-        exit_code: Its exit code.
-        details: What it or its supervisor reported; may be empty.
-        own: The exit codes of its program, in addition to `EXIT_REASONS`.
-    """
+    """Return why a participant failed, by `EXIT_REASONS` and the exit codes of its program."""
     reasons = {**own, **EXIT_REASONS}
     code, explanation = reasons.get(exit_code, ("crashed", f"the participant exited with code {exit_code}"))
     if exit_code > 128 and exit_code not in reasons:

@@ -47,11 +47,6 @@ class Ranked:
     """Whether no test distinguishes it from the recommended configuration."""
 
     @property
-    def score(self) -> float | None:
-        """The logarithm of `cost`."""
-        return self.level.log if self.level else None
-
-    @property
     def cost(self) -> float | None:
         """The score in its own unit: percent of one core, or the delay as a share of its limit."""
         return self.level.ratio if self.level else None
@@ -171,7 +166,7 @@ def answer(evidence: Evidence) -> Answer:
 def _judged(application: Application, option: Option, level: float, fit: Fit) -> Ranked:
     judgements = tuple(judge_flows(application.requirements, option.trials, level))
     delays = tuple(judge_flows(_percentiles(application), option.trials))
-    # A flow that cannot be measured, such as one that loses samples although it is reliable, does not work.
+    # A flow does not work if no sample arrives, or if it cannot be measured, such as a reliable one that loses samples.
     verdict = NOT_MET if option.failed else overall(judgements)
     return Ranked(option, judgements, verdict, delays, fit.level(option.key))
 
@@ -210,7 +205,7 @@ def _place(each: Ranked, standing: Standing | None) -> tuple[Any, ...]:
     trials.
     """
     missing = sum(not rows for rows in each.option.trials.values())
-    last = math.inf if each.score is None else each.score
+    last = each.level.log if each.level else math.inf
     if standing is not None:
         last = standing.score if each.verdict == MET else -standing.balance
     return _RANK[each.verdict], missing, *each.beyond, last

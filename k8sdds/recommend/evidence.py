@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from k8sdds import links
-from k8sdds.analysis import overhead
+from k8sdds.analysis import missing, overhead
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.requirements import BLOCK
@@ -64,7 +64,7 @@ class Option:
     trials: Mapping[str, Sequence[Row]]
     """Valid trials by flow."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Reason of the last invalid attempt, by flow without a valid trial."""
+    """Why a flow does not work: the last invalid attempt if none is valid, or that no sample arrived."""
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -167,13 +167,9 @@ def of_own_run(run: RunFolder, experiment: ApplicationExperiment) -> Evidence:
 def of_trials(
     experiment: ApplicationExperiment, best: Sequence[Row], reasons: Mapping[str, str], source: str
 ) -> Evidence:
-    """Return the evidence of the trials of a campaign that measured an application.
+    """Return the evidence of the valid trials of a campaign that measured an application.
 
-    Args:
-        experiment: The experiment of the campaign.
-        best: The valid trials.
-        reasons: Why attempts were invalid, by cell_id.
-        source: Where the trials are from.
+    `reasons` are why attempts were invalid, by cell_id; `source` is where the trials are from.
     """
     by_cell: dict[str, list[Row]] = defaultdict(list)
     for row in best:
@@ -186,6 +182,7 @@ def of_trials(
         cells = dict(zip(flows, candidate.cell_ids, strict=True))
         trials = {flow: by_cell.get(cell, []) for flow, cell in cells.items()}
         failed = {flow: reasons[cell] for flow, cell in cells.items() if not trials[flow] and cell in reasons}
+        failed |= _silent(trials)
         # Flows can share cells with other configurations, so a configuration counts only if all of its flows do.
         if all(rows or flow in failed for flow, rows in trials.items()):
             options.append(Option(choices, trials, failed))
@@ -211,11 +208,7 @@ def of_trials(
 
 
 def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
-    """Return the evidence of run folders about an application.
-
-    Raises:
-        InputError: A folder is not a run folder, or none has a trial of a flow of the application that it allows.
-    """
+    """Return the evidence of run folders about an application."""
     rows: list[_Entry] = []
     for index, folder in enumerate(folders):
         run = RunFolder.open(folder)
@@ -309,8 +302,13 @@ def _options(application: Application, rows: Sequence[_Entry]) -> list[Option]:
         }
         trials = {name: index.get((name, key), []) for name, key in keys.items()}
         if any(trials.values()):
-            options.setdefault(tuple(keys.values()), Option(_renamed(chosen), trials))
+            options.setdefault(tuple(keys.values()), Option(_renamed(chosen), trials, _silent(trials)))
     return list(options.values())
+
+
+def _silent(trials: Mapping[str, Sequence[Row]]) -> dict[str, str]:
+    """Return in how many trials no sample arrived, by flow with such trials."""
+    return {flow: why for flow, rows in trials.items() if (why := missing.without_samples(rows))}
 
 
 def _renamed(choices: Mapping[str, Any]) -> dict[str, Any]:

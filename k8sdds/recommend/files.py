@@ -16,7 +16,8 @@ from k8sdds.campaign import applications, expansion, trial_length
 from k8sdds.deploy import tuning
 from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
 from k8sdds.model.application import Application, Flow
-from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES, USUAL_MESSAGE_BYTES
+from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES
+from k8sdds.model.security import NONE
 from k8sdds.model.settings import NO_TUNING
 from k8sdds.networks import NETWORKS, label_without_engine
 from k8sdds.recommend.answer import Answer, Ranked
@@ -27,17 +28,12 @@ from k8sdds.system.paths import shared
 
 FOLDER = "configuration"
 """Name of the folder."""
-MESSAGE_BYTES = {"auto": USUAL_MESSAGE_BYTES, "max": LONGEST_MESSAGE_BYTES}
 UDP_HEADERS = 28
 MIN_CPU_MILLI = 10
 
 
 def write(answer: Answer, folder: Path) -> list[Path]:
-    """Write the files of the first configuration and return their paths, README.md first; none without one.
-
-    Raises:
-        InputError: The files cannot be written.
-    """
+    """Write the files of the first configuration and return their paths, README.md first; none without one."""
     files = ready_files(answer)
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +54,7 @@ def ready_files(answer: Answer) -> list[ReadyFile]:
     files = [
         *own,
         *(ReadyFile(f"measured/{file.name}", part, file.measured) for file in own if file.measured),
-        *(_qos_file(flow, choices) for flow in application.flows),
+        *_qos_files(application, choices),
         _network_file(choices),
         _sysctl_file(choices),
         _pod_file(application, best),
@@ -78,14 +74,15 @@ def ready_files(answer: Answer) -> list[ReadyFile]:
 
 def message_bytes(choices: Mapping[str, Any]) -> int | None:
     """Return the largest message of a configuration in bytes; None means the middleware's default."""
-    size = choices["message_bytes"]
-    text = str(size)
+    text = str(choices["message_bytes"])
     if text == "mtu":
         network = NETWORKS.get(label_without_engine(str(choices["network"])))
         return (network.default_mtu if network else 1500) - UDP_HEADERS
     if text.isdecimal():
         return int(text)
-    return MESSAGE_BYTES.get(text)
+    if text == "auto":
+        return middleware.find(str(choices["middleware"])).auto_message_bytes
+    return LONGEST_MESSAGE_BYTES if text == "max" else None
 
 
 def _middleware_files(application: Application, choices: Mapping[str, Any]) -> list[ReadyFile]:
@@ -95,12 +92,20 @@ def _middleware_files(application: Application, choices: Mapping[str, Any]) -> l
         reliable=any(_reliability(flow, choices) == "reliable" for flow in application.flows),
         multicast=choices["transport"] == "multicast",
         carries_multicast=bool(carries and carries.multicast),
+        protected=choices["security"] != NONE,
     )
     return middleware.find(str(choices["middleware"])).ready_files(configuration)
 
 
 def _reliability(flow: Flow, choices: Mapping[str, Any]) -> str:
     return str(choices["reliability"]) if flow.reliability == "any" else flow.reliability
+
+
+def _qos_files(application: Application, choices: Mapping[str, Any]) -> list[ReadyFile]:
+    """Return the DDS-XML that the flows were measured with; none if the middleware has another format."""
+    if middleware.find(str(choices["middleware"])).config_suffix != ".xml":
+        return []
+    return [_qos_file(flow, choices) for flow in application.flows]
 
 
 def _qos_file(flow: Flow, choices: Mapping[str, Any]) -> ReadyFile:
@@ -179,7 +184,7 @@ def _pod_file(application: Application, best: Ranked) -> ReadyFile:
         "# A fragment to merge into the manifests of your application: one Deployment for each of its programs.\n"
         "# The CPU request is the most that a participant used in the measurement, without your program's own work.\n"
     )
-    own |= {file.name: file.text for file in (_qos_file(flow, choices) for flow in application.flows)}
+    own |= {file.name: file.text for file in _qos_files(application, choices)}
     text = about + _config_map(f"{application.name}-dds", own) + "---\n" + yaml_text.dump(deployment)
     return ReadyFile(
         "pods.yaml", "fragment of a Kubernetes manifest: ConfigMap, environment, CPU request", text
@@ -214,11 +219,7 @@ def _confirm_file(application: Application, choices: Mapping[str, Any]) -> Ready
         text = str(own["message_bytes"])
         own["message_bytes"] = int(text) if text.isdecimal() else text
         background = expansion.background(application, flow, str(choices["transport"]))
-        test = {"name": "paced"} | ({"deadline_ms": flow.deadline_ms} if flow.deadline_ms else {})
-        sweep = own | {
-            "test": test, "payload_bytes": flow.payload_bytes, "rate": flow.rate, "publishers": flow.publishers,
-            "subscribers": flow.subscribers,
-        }  # fmt: skip
+        sweep = own | flow.sent
         if background:
             sweep["background"] = background.model_dump(mode="json", exclude_defaults=True)
         if measured:

@@ -21,12 +21,7 @@ _REPETITIONS = int(Application.model_fields["repetitions"].default)
 
 
 def next_step(answer: Answer, configuration: Path | None) -> tuple[str, str]:
-    """Return the next step, and the command for it.
-
-    Args:
-        answer: The answer.
-        configuration: Folder of the written files; None if they were not written.
-    """
+    """Return the next step, and the command for it; `configuration` is the folder of the written files, if any."""
     best, evidence = answer.recommended, answer.evidence
     again = list(evidence.command)
     if not {"recommend", "run"} & set(again):

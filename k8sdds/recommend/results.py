@@ -257,6 +257,8 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
                 more = f"; {formats.count(each.further, 'more repetition')}" if each.further else ""
                 more = f"; measure trials of {each.longer_s:g} s" if each.longer_s else more
                 measured = replace(measured, small=f"undecided: {each.why}{more}")
+            elif each.verdict == NOT_MET:
+                measured = replace(measured, small=each.why)
             sign = _SIGNS[each.verdict] if each in best.judgements else _NO_SIGN
             rows.append([replace(sign, text=where), Cell(each.requirement.text), measured, Cell(str(each.n))])
     return rows
@@ -269,7 +271,10 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
         for judged in each.judgements
         if judged.value is not None and not judged.mean_is_within
     ]
-    failing += [f"fails {flow}: no valid trial ({reason})" for flow, reason in each.option.failed.items()]
+    failing += [
+        f"fails {flow}: {reason if each.option.trials[flow] else f'no valid trial ({reason})'}"
+        for flow, reason in each.option.failed.items()
+    ]
     name = each.option.describe(answer.evidence.varied) or each.option.describe()
     against = "" if each is answer.recommended else _percent(each.against, each.bounds)
     against += ", tied" if each.against and each.tied else ""

@@ -27,14 +27,8 @@ def write_report(
 
     If the run folder has no valid trials, the report states this.
 
-    Args:
-        run: The run folder; the report goes to its folder `report`.
-        console: If given, the summary and the main tables are printed to it.
-        pdf: Whether to write the figures as PDF, too.
-        verdict: The verdict about the application that was measured, which recommendation.html explains.
-
-    Raises:
-        InputError: The run folder cannot be read, or the report cannot be written.
+    With a console, the summary and the main tables are printed to it. `verdict` is that about the application that was
+    measured, which recommendation.html explains.
     """
     from k8sdds.report import content as contents
     from k8sdds.report import csv_tables, html, terminal
@@ -59,7 +53,7 @@ def write_report(
 
 
 def show(run: RunFolder, console: Console) -> None:
-    """Print the summary and the main tables, without writing files. Raises like `summarize`."""
+    """Print the summary and the main tables, without writing files."""
     from k8sdds.report import content as contents
     from k8sdds.report import terminal
 
@@ -67,16 +61,13 @@ def show(run: RunFolder, console: Console) -> None:
 
 
 def summarize(run: RunFolder) -> dict[str, Any]:
-    """Return the report as JSON-serializable data, without writing files.
-
-    Raises:
-        InputError: The run folder cannot be read.
-    """
-    from k8sdds.analysis import missing, overhead
+    """Return the report as JSON-serializable data, without writing files."""
+    from k8sdds.analysis import missing
     from k8sdds.analysis.conditions import CONDITION, UNIT
+    from k8sdds.report import caveats, summary
     from k8sdds.report import content as contents
-    from k8sdds.report import export, summary
     from k8sdds.report.winner import winner_sentences
+    from k8sdds.system.numbers import finite
     from k8sdds.workloads import HEADLINES
 
     content = contents.read(run)
@@ -100,12 +91,12 @@ def summarize(run: RunFolder) -> dict[str, Any]:
         },
         "winners": winner_sentences(content),
         "answer": [{"lead": item.lead, "sentences": item.sentences} for item in summary.answer(content)],
-        "caveats": summary.caveats(content),
-        "overheads": [{key: row[key] for key in first} | row for row in overhead.plain_rows(content.overheads)],
+        "caveats": caveats.notes(content),
+        "overheads": [{key: row[key] for key in first} | row for row in content.overheads],
         "contrasts": [row for name in HEADLINES for row in content.contrasts(name)],
         "limits": [{key: row[key] for key in first} | row for row in content.limits],
         "capacities": content.capacities,
-        "levels": [{key: row[key] for key in first} | row for row in overhead.plain_rows(content.levels)],
+        "levels": [{key: row[key] for key in first} | row for row in content.levels],
         "invalid": [
             {key: row[key] for key in ("trial_id", "attempt", UNIT, "test", "payload_bytes", "reason")}
             for row in content.invalid
@@ -113,5 +104,5 @@ def summarize(run: RunFolder) -> dict[str, Any]:
         "warnings": [{"warning": text, "trials": n} for text, n in content.warnings],
         "missing": missing.by_network(content.best),
     }  # fmt: skip
-    finite: dict[str, Any] = export.finite(data)
-    return finite
+    values: dict[str, Any] = finite(data)
+    return values

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from k8sdds.claims.evidence import PointData
 from k8sdds.claims.judge import VERDICTS, ClaimResult, Verdict
 from k8sdds.claims.model import Claims, Part
 from k8sdds.claims.reasons import TestedPoint, describe_region, describe_value
@@ -42,19 +43,19 @@ def rows(judged: list[ClaimResult]) -> list[dict[str, Any]]:
 
 
 def _row(claim: ClaimResult, verdict: Verdict, tested: TestedPoint) -> dict[str, Any]:
-    contrast = tested.contrast
+    contrast, counts = tested.data.contrast, tested.data.counts
     ratio, (low, high) = (contrast.ratio, contrast.interval()) if contrast else (None, (None, None))
     claimed_low, claimed_high = (bound if 0 < bound < float("inf") else None for bound in tested.region)
     return {
         "source": verdict.source, "imported": verdict.imported, "source_verdict": verdict.verdict,
         "source_reason": verdict.reason, "part": tested.part + 1,
         "quantity": claim.claim.parts[tested.part].quantity,
-        "point": ", ".join(f"{key}={value}" for key, value in tested.values.items()),
+        "point": ", ".join(f"{key}={value}" for key, value in tested.data.values.items()),
         "claimed_ratio_low": claimed_low, "claimed_ratio_high": claimed_high, "published": tested.published,
         "ratio": ratio, "ratio_low": low, "ratio_high": high,
-        "n": contrast.n if contrast else len(tested.counts),
+        "n": contrast.n if contrast else len(counts),
         "p_inside": tested.p_inside, "p_outside": tested.p_outside,
-        "counts": " ".join(f"{count:g}" for count in tested.counts) or None,
+        "counts": " ".join(f"{count:g}" for count in counts) or None,
     }  # fmt: skip
 
 
@@ -144,7 +145,9 @@ def _results(judged: ClaimResult, imported: bool) -> str:
         return "–"
     lines = []
     for number, part in enumerate(judged.claim.parts):
-        lines += _by_network([(t.values, _number(part, t)) for t in verdict.points if t.part == number])
+        lines += _by_network(
+            [(t.data.values, _number(part, t.data)) for t in verdict.points if t.part == number]
+        )
     # With several variants, the verdict about all of them is stricter than that of each.
     several = sum(each.imported == imported for each in judged.verdicts) > 1
     return "\n".join([*filter(None, lines), f"({verdict.source}{'' if several else f': {verdict.verdict}'})"])
@@ -159,13 +162,13 @@ def _by_network(points: list[tuple[dict[str, Any], str]]) -> list[str]:
     return [f"{name}: {', '.join(texts)}" if name else ", ".join(texts) for name, texts in lines.items()]
 
 
-def _number(part: Part, tested: TestedPoint) -> str:
-    if tested.counts:
-        return " and ".join(f"{count:g}" for count in sorted(set(tested.counts)))
-    if tested.contrast is None:
+def _number(part: Part, data: PointData) -> str:
+    if data.counts:
+        return " and ".join(f"{count:g}" for count in sorted(set(data.counts)))
+    if data.contrast is None:
         return "–"
-    low, high = tested.contrast.interval()
-    value = tested.contrast.ratio
+    low, high = data.contrast.interval()
+    value = data.contrast.ratio
     if part.published is None or part.published_as in ("ratio", "level"):
         bracket = "" if low is None else f" [{formats.number(low)}, {formats.number(high)}]"
         return formats.number(value) + bracket

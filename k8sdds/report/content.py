@@ -15,11 +15,13 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.statistics import confidence_of
 from k8sdds.model.reason import Reason
 from k8sdds.perftest.settings import STAND_IN
-from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, group, test_of
+from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, group
 from k8sdds.results import machine, tidy
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system import parallel, yaml_text
 from k8sdds.system.errors import InputError
+from k8sdds.system.grouping import by_columns, grouped
+from k8sdds.workloads import of_metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +52,8 @@ class Content:
     table: pd.DataFrame
     best: list[Row]
     """The last valid attempt of each trial."""
-    levels: pd.DataFrame
-    overheads: pd.DataFrame
+    levels: list[Row]
+    overheads: list[Row]
     baseline: str | None
     networks: list[str]
     """Network labels in the order used in all tables and figures: the baseline, then the campaign's order."""
@@ -134,9 +136,8 @@ class Content:
         """
         profiled = self.table[self.table["valid"] & tidy.profiled(self.table)]
         rows = [*(row["warnings"] for row in (*self.best, *self.probes)), *profiled["warnings"]]
-        kinds: dict[str, list[str]] = {}
-        for text in (text for warnings in rows for text in dict.fromkeys(warnings)):
-            kinds.setdefault(_NUMBER.sub("0", text), []).append(text)
+        every = (text for warnings in rows for text in dict.fromkeys(warnings))
+        kinds = grouped(every, lambda text: _NUMBER.sub("0", text))
         return sorted(((_ranges(texts), len(texts)) for texts in kinds.values()), key=lambda kind: -kind[1])
 
     @property
@@ -169,13 +170,10 @@ class Content:
     @cached_property
     def by_condition(self) -> dict[tuple[Any, ...], list[Row]]:
         """The valid trials of all networks by their condition."""
-        trials: dict[tuple[Any, ...], list[Row]] = {}
-        for row in (row for setting in self.settings for row in setting.trials):
-            trials.setdefault(tuple(row[key] for key in conditions.CONDITION), []).append(row)
-        return trials
+        return by_columns((row for one in self.settings for row in one.trials), conditions.CONDITION)
 
     @cached_property
-    def overheads_by_repetition(self) -> pd.DataFrame:
+    def overheads_by_repetition(self) -> list[Row]:
         """The overheads of every repetition separately."""
         return overhead.overheads_by_repetition(self.best, self.baseline)
 
@@ -218,7 +216,7 @@ class Content:
     def contrasts(self, quantity: str) -> list[Row]:
         """Compare settings within each network, with the trials of the quantity's own test."""
         if quantity not in self._contrasts:
-            test = test_of(quantity, self.tests)
+            test = of_metric(quantity, self.tests)
             trials = [row for setting in self.settings for row in setting.trials if row["test"] == test]
             self._contrasts[quantity] = contrast.contrasts(trials, quantity)
         return self._contrasts[quantity]
@@ -289,11 +287,7 @@ _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
 
 
 def read(run: RunFolder, parquet: bool = False) -> Content:
-    """Read a run folder; on request, write the tidy table to derived/trials.parquet.
-
-    Raises:
-        InputError: campaign.json cannot be read.
-    """
+    """Read a run folder; on request, write the tidy table to derived/trials.parquet."""
     campaign = run.campaign
     table = tidy.frame(run, parquet=parquet)
     best = overhead.plain_rows(tidy.best(table))

@@ -16,10 +16,10 @@ from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import export, profiles
 from k8sdds.report.content import Content
-from k8sdds.report.settings import Row, test_of
+from k8sdds.report.settings import Row
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.files import write_atomically
-from k8sdds.workloads import HEADLINES
+from k8sdds.workloads import HEADLINES, of_metric
 
 _KEY = ("network", "payload_bytes", "overhead_percent", "ci_low_percent", "ci_high_percent", "n", "baseline")
 _OTHER_CONDITIONS = tuple(name for name in CONDITION if name != "payload_bytes")
@@ -52,14 +52,14 @@ def texts(content: Content) -> dict[str, str]:
 
 def _tables(content: Content) -> dict[str, list[Row]]:
     """Return the rows of every table that has rows, the most important tables first."""
-    overheads = plain_rows(content.overheads)
+    overheads = content.overheads
     found: dict[str, list[Row]] = {}
     for quantity in METRICS:
         rows = [row for row in overheads if row["quantity"] == quantity]
         if quantity in HEADLINES:
             # A latency test also has a rate of samples, and a throughput test can have latencies; neither
             # is a result of that test.
-            tests = (test_of(quantity, content.tests), "unknown")
+            tests = (of_metric(quantity, content.tests), "unknown")
             rows = [row for row in rows if row["test"] in tests]
         found[overhead_name(quantity)] = _overheads(content, rows)
     found |= _run_tables(content) | {
@@ -73,7 +73,7 @@ def _tables(content: Content) -> dict[str, list[Row]]:
         ],
         "profile": profiles.rows(content),
         "limit_shares": _named(content.limits),
-        "levels": plain_rows(content.levels.drop(columns="values")),
+        "levels": [{name: row[name] for name in row if name != "values"} for row in content.levels],
         "missing": _named(missing.by_network(content.best)),
         "trials": [row | {"warnings": json.dumps(row["warnings"])} for row in plain_rows(content.table)],
         "upkeep": background_cost.by_block(content.run),
@@ -108,8 +108,8 @@ def _run_tables(content: Content) -> dict[str, list[Row]]:
     """Return the headline overheads of every run, if the report contains tables per run."""
     if not content.has_single_runs:
         return {}
-    rows = [row | {"run": row["repetition"] + 1} for row in plain_rows(content.overheads_by_repetition)]
-    tests = {name: test_of(name, content.tests) for name in HEADLINES}
+    rows = [row | {"run": row["repetition"] + 1} for row in content.overheads_by_repetition]
+    tests = {name: of_metric(name, content.tests) for name in HEADLINES}
     return {
         f"{overhead_name(name)}_by_run": _overheads(
             content, [row for row in rows if (row["quantity"], row["test"]) == (name, test)], ("run",)

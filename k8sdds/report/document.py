@@ -31,15 +31,10 @@ def render(
     allowed: Sequence[str] = (),
     connects: bool = False,
 ) -> str:
-    """Return a document.
+    """Return a document from a template that extends base.html.j2.
 
-    Args:
-        template: Name of a template that extends base.html.j2.
-        variables: Its variables.
-        scripts: Names of its scripts.
-        figure_rules: Rules of `figures.inline_svg.share_styles` for its figures.
-        allowed: Hashes of scripts that its scripts start.
-        connects: Whether it may connect to the server that it came from.
+    `figure_rules` are those of `figures.inline_svg.share_styles`, `allowed` has the hashes of scripts that its scripts
+    start. If it `connects`, it may connect to the server that it came from.
     """
     environment = templates("k8sdds.report")
     # A hyphen before a number looks like a dash in print.

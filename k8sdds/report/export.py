@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
+from k8sdds.system.numbers import finite
 
 if TYPE_CHECKING:
     from k8sdds.report.figures import Figure
@@ -28,17 +29,8 @@ def write(
 ) -> list[Path]:
     """Write NAME.html, NAME.csv and NAME.json and the figures to a folder, and return the paths of the first three.
 
-    Args:
-        folder: Folder for the files; created if missing.
-        name: Name of the files without extension.
-        data: Content of the JSON file.
-        rows: Rows of the CSV file.
-        columns: Columns of the CSV file.
-        page: Variables of the template page.html.j2, without those of the figures.
-        draw: Draws the figures of the page to the folder. Without the packages for figures, a note replaces them.
-
-    Raises:
-        InputError: The files cannot be written.
+    `data` is the content of the JSON file, `rows` and `columns` that of the CSV file. `page` has the variables of
+    page.html.j2. `draw` draws figures to the folder; without the packages for figures, a note replaces them.
     """
     from k8sdds.report import document
     from k8sdds.report.figures import inline_svg, missing_note
@@ -77,15 +69,4 @@ def _csv_cell(value: Any) -> Any:
             return ", ".join(map(str, value))
         case dict():
             return json.dumps(value)
-    return value
-
-
-def finite(value: Any) -> Any:
-    """Return data with null in place of infinities and NaN."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
     return value

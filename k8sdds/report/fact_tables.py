@@ -18,7 +18,6 @@ from k8sdds.report.settings import Row
 from k8sdds.report.table import Cell, Table
 from k8sdds.report.tables import network
 from k8sdds.results.fingerprint import Fingerprint
-from k8sdds.system.shapes import fits
 
 MIB = 2**20
 
@@ -119,9 +118,8 @@ def networks(content: Content) -> list[Table]:
             [head, Cell(component), Cell(_short(version))]
             for component, version in network_software(trials).items()
         ]
-        fingerprint = json.loads(next((row["fingerprint"] for row in trials if row["fingerprint"]), "null"))
-        if fits(Fingerprint, fingerprint):
-            found = Fingerprint.model_validate(fingerprint)
+        recorded = json.loads(next((row["fingerprint"] for row in trials if row["fingerprint"]), "null"))
+        if found := Fingerprint.of(recorded):
             added = f"{found.outer}, {found.added_bytes} bytes" if found.added_bytes else found.outer
             reasons = "; ".join(dict.fromkeys(found.not_observed.values()))
             texts = (added, *map(found.value, _OBSERVED), _links(trials), reasons)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import missing
 from k8sdds.analysis.overhead import plain_rows
-from k8sdds.report import document, explore, fact_tables, formats, profiles, summary, tables, winner
+from k8sdds.report import caveats, document, explore, fact_tables, formats, profiles, summary, tables, winner
 from k8sdds.report.content import Content
 from k8sdds.report.figures import inline_svg, missing_note, outages
 from k8sdds.report.settings import Row
@@ -19,6 +19,7 @@ from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
+from k8sdds.system.grouping import grouped
 from k8sdds.testbeds import selection
 from k8sdds.workloads import WORKLOADS
 
@@ -68,10 +69,7 @@ def write(content: Content, figures: list[Figure], path: Path) -> Path:
 def render(content: Content, figures: list[Figure], state: str = "") -> str:
     """Return the HTML report.
 
-    Args:
-        content: The data of the report.
-        figures: The figures to include.
-        state: The state of a running campaign. If given, the page asks its server for the current one.
+    With the state of a running campaign, the page asks its server for the current one.
     """
     figures, rules = inline_svg.share_styles(figures)
     library, data = explore.library(), explore.packed_data(content)
@@ -105,7 +103,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "statements": statements,
         "main_figure": main,
         "conditions": content.conditions,
-        "caveats": [*summary.caveats(content), *missing_note()],
+        "caveats": [*caveats.notes(content), *missing_note()],
         "baseline": content.baseline,
         "failed": content.failed,
         "invalid": content.invalid,
@@ -135,9 +133,7 @@ def _command(run: RunFolder) -> str:
 
 def _sections(content: Content, figures: list[Figure]) -> list[Section]:
     """Return the sections that have something to show, in their order."""
-    by_section: dict[str, list[Figure]] = {}
-    for figure in figures:
-        by_section.setdefault(figure.section, []).append(figure)
+    by_section = grouped(figures, lambda figure: figure.section)
     own = {
         "capacity": tables.capacities(content), "protection": tables.protection(content),
         "profile": profiles.tables(content),

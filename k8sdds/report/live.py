@@ -110,12 +110,7 @@ class _Server(ThreadingHTTPServer):
 def server(run: RunFolder, port: int) -> ThreadingHTTPServer:
     """Return a server for the report of a run folder, which listens but does not answer yet.
 
-    Args:
-        run: The run folder.
-        port: The TCP port; 0 selects a free one.
-
-    Raises:
-        InputError: The port is not available.
+    Port 0 selects a free one.
     """
     try:
         created = _Server((ADDRESS, port), _Handler)

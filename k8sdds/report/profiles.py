@@ -12,6 +12,7 @@ from k8sdds.report.settings import Row
 from k8sdds.report.table import Cell, Table
 from k8sdds.results import tidy
 from k8sdds.results.profile import ComponentCost, ProfileSummary
+from k8sdds.system.grouping import grouped
 from k8sdds.system.perf import CYCLES
 
 
@@ -35,18 +36,11 @@ def basis(summary: ProfileSummary) -> str:
 
 def tables(content: Content) -> list[Table]:
     """Return one table per test and payload: components × networks."""
-    groups: dict[tuple[str, int], list[tuple[Row, ProfileSummary]]] = {}
-    for row, summary in profiled(content):
-        groups.setdefault((row["test"], row["payload_bytes"] or 0), []).append((row, summary))
+    groups = grouped(profiled(content), lambda pair: (pair[0]["test"], pair[0]["payload_bytes"] or 0))
     return [
-        _table(
-            content,
-            f"{test}, {payload(size)}",
-            [row[UNIT] for row, _ in members],
-            [one for _, one in members],
-        )
+        _table(content, f"{test}, {payload(size)}", [row[UNIT] for row, _ in members], [one for _, one in members])
         for (test, size), members in groups.items()
-    ]
+    ]  # fmt: skip
 
 
 def _table(content: Content, where: str, networks: list[str], summaries: list[ProfileSummary]) -> Table:

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from k8sdds import workloads
-from k8sdds.analysis import conditions, overhead
+from k8sdds.analysis import conditions
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.model.axis import payload
 from k8sdds.model.trial import AXES
 from k8sdds.report import formats
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import by_columns
 from k8sdds.workloads import HEADLINES
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Row = dict[str, Any]
 
@@ -59,11 +57,6 @@ _OMITTED = {name: axis for name, axis in AXES.items() if not axis.in_captions}
 """Settings whose usual value captions omit. The experiment in the run folder lists them."""
 
 
-def test_of(quantity: str, measured: Collection[str]) -> str:
-    """Return which of the measured tests is the source of a quantity, such as `latency` for percentiles of latency."""
-    return workloads.of_metric(quantity, measured)
-
-
 @dataclass
 class Setting:
     """The cells of one table: levels and overheads by (test, quantity), then by (network, point)."""
@@ -96,7 +89,7 @@ class Setting:
     def _test_of(self, quantity: str) -> str:
         # Imported trials do not always record their test.
         known = workloads.WORKLOADS.keys() & set(self.tests)
-        return test_of(quantity, self.tests) if known else next(iter(self.tests), "")
+        return workloads.of_metric(quantity, self.tests) if known else next(iter(self.tests), "")
 
     @property
     def points(self) -> list[Point]:
@@ -153,15 +146,13 @@ class Setting:
         return "; ".join(parts)
 
 
-def group(best: list[Row], levels: pd.DataFrame, overheads: pd.DataFrame) -> list[Setting]:
+def group(best: list[Row], levels: list[Row], overheads: list[Row]) -> list[Setting]:
     """Return the settings of valid trials, with their levels and overheads."""
     # The number of subscribers is an axis of tables and figures, like the payload.
     columns = [name for name in conditions.distinguishing(best) if name != "subscribers"]
     if _tests_share_a_headline({row["test"] for row in best}):
         columns.insert(0, "test")
-    grouped: dict[tuple[Any, ...], list[Row]] = {}
-    for row in best:
-        grouped.setdefault(tuple(row[name] for name in columns), []).append(row)
+    grouped = by_columns(best, columns)
     settings = {}
     for key in sorted(grouped, key=lambda key: [_rank(value) for value in key]):
         values = dict(zip(columns, key, strict=True))
@@ -175,7 +166,7 @@ def group(best: list[Row], levels: pd.DataFrame, overheads: pd.DataFrame) -> lis
         slug = formats.slug(conditions.describe(values))[:MAX_SLUG].strip("-")
         settings[key] = Setting(shown, title[0].upper() + title[1:], slug, grouped[key])
     for table, name in ((levels, "all_levels"), (overheads, "all_overheads")):
-        for row in overhead.plain_rows(table):
+        for row in table:
             setting = settings[tuple(row[column] for column in columns)]
             cells = getattr(setting, name).setdefault((row["test"], row["quantity"]), {})
             cells[row[UNIT], Point.of(row)] = row

@@ -6,27 +6,20 @@ repetition there are no intervals, so the summary gives numbers without interpre
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from k8sdds import workloads
-from k8sdds.analysis import background_cost, capacities, contrast, limit, missing, overhead
+from k8sdds.analysis import capacities, contrast, limit, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe
-from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.model.axis import payload
-from k8sdds.model.link import Link
-from k8sdds.model.offloads import Offloads
-from k8sdds.model.trial import AXES
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Row, Setting
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
-from k8sdds.workloads import HEADLINES, paced
+from k8sdds.workloads import HEADLINES
 
 MAX_SENTENCES = 3
 """Largest number of sentences about one setting: the tables have the rest."""
@@ -75,161 +68,6 @@ def _capacities(content: Content) -> list[Statement]:
     ]
 
 
-def caveats(content: Content) -> list[str]:
-    """Describe the limitations of the results: missing trials or intervals, scheduling, warnings, testbed."""
-    notes = [*_incomplete(content), *_repetitions(content)]
-    if content.settings and not content.baseline:
-        notes.append("The campaign has no baseline network, so there are levels but no overheads.")
-    if (percent := content.campaign.get("precision_percent")) is not None:
-        notes.append(
-            f"The campaign had to reach ±{percent:g} percentage points: intervals of overheads are computed at"
-            f" {STOPPED_CONFIDENCE * 100:.0f} %, so that they hold in 95 % of such campaigns."
-        )
-    for place, labels in _places_without_baseline(content) if content.baseline else ():
-        notes.append(f"{content.baseline} {place}; levels without overheads for {formats.join(labels)}.")
-    compared = [
-        row for setting in content.settings for name in HEADLINES for row in setting.overheads(name).values()
-    ]
-    if compared and sum(map(_is_undecided, compared)) > len(compared) / 2:
-        notes.append(
-            "The repetitions vary so much that most comparisons are undecided. Repeat more often, measure"
-            " longer, or use a machine without other work."
-        )
-    if any(setting.scheduling for setting in content.settings):
-        notes.append("Some trials had more participants than cores: their results include scheduling.")
-    notes += _missing(content) + _delay_methods(content)
-    notes += _named_links(content) + _links_of_tcp(content)
-    if with_warnings := sum(1 for trial in content.best if trial["warnings"]):
-        verb = "has" if with_warnings == 1 else "have"
-        notes.append(
-            f"{formats.count(with_warnings, 'valid trial')} {verb} warnings, which the report lists."
-        )
-    notes += [f"Not measured: {what}." for what in background_cost.missing_readings(content.run)]
-    where = "Measured in the " if content.testbed.startswith("lab") else "Testbed: "
-    return [*notes, f"{where}{content.testbed}. Compare only within this campaign."]
-
-
-def _incomplete(content: Content) -> list[str]:
-    parts = []
-    if content.failed:
-        parts.append(f"{len(content.failed)} have only invalid attempts")
-    if content.untried:
-        parts.append(f"{content.untried} {'was' if content.untried == 1 else 'were'} not attempted")
-    valid = f"{content.valid} of {content.planned} trials have a valid attempt"
-    return ["; ".join([valid, *parts]) + "."] if parts else []
-
-
-def _repetitions(content: Content) -> list[str]:
-    if not content.settings:
-        return []
-    # A high percentile can be known in some repetitions only; that is no reason for a warning.
-    repetitions = set(content.levels["n"][content.levels["quantity"].isin(HEADLINES)])
-    if repetitions == {1}:
-        return [
-            "One repetition: there is no confidence interval, so any difference can be chance. Repeat at"
-            " least 3 times."
-        ]
-    return (
-        ["Cells with one valid repetition have no confidence interval (n = 1)."] if 1 in repetitions else []
-    )
-
-
-def _missing(content: Content) -> list[str]:
-    """Name the networks without a headline metric: trials have too few values or episodes, or ended before it."""
-    notes = []
-    for name in HEADLINES:
-        if METRICS[name].censored:
-            notes += _censored(content, name)
-            continue
-        labels = [row[UNIT] for row in missing.by_network(content.best) if row["quantity"] == name]
-        if labels:
-            notes.append(
-                f"No {METRICS[name].title} of some trials of {formats.join(labels)}: too few samples arrived for"
-                " this percentile, or a few stalls decide it. Look at their rate and their loss, or"
-                f" {missing.remedy(content.best, name)}."
-            )
-    return notes
-
-
-def _censored(content: Content, name: str) -> list[str]:
-    """State how many trials ended before a time that is therefore longer than they were."""
-    shares = {
-        label: missing.share([row for row in content.best if row[UNIT] == label], name)
-        for label in content.networks
-    }
-    texts = [f"{label} ({share})" for label, share in shares.items() if share]
-    if not texts:
-        return []
-    return [
-        f"The {METRICS[name].title} is longer than some trials of {formats.join(texts)}. Their cells have no mean,"
-        " because it would be that of the fastest repetitions. Measure longer, to see whether they recover."
-    ]
-
-
-def _delay_methods(content: Content) -> list[str]:
-    """State by which clocks delays were measured, and by how much these can falsify them."""
-    texts = []
-    for method, n in Counter(row["delay_method"] for row in content.best if row["delay_method"]).items():
-        text = {
-            paced.SHARED_CLOCK: "one-way, by a clock that all participants share",
-            paced.SYNCHRONIZED_CLOCKS: "one-way, by synchronized clocks",
-            paced.HALF_ROUND_TRIP: "as half of round trips",
-        }.get(method, method)
-        texts.append(f"{text} ({formats.count(n, 'trial')})")
-    notes = [f"Delays were measured {formats.join(texts)}."] if texts else []
-    errors_us = [
-        (row["clock_error_us"] or 0, row["delay_p50_us"] or math.inf)
-        for row in content.best
-        if row["delay_method"] == paced.SYNCHRONIZED_CLOCKS
-    ]
-    if errors_us:
-        largest_us, percent = max(errors_us)[0], max(100 * error / median for error, median in errors_us)
-        notes.append(
-            f"Delays by synchronized clocks may be wrong by up to {formats.number(largest_us)} µs ({percent:.2g} % of"
-            " the median delay). This error is the same in all repetitions, so no interval contains it."
-        )
-    return notes
-
-
-def _named_links(content: Content) -> list[str]:
-    """State what the links did that captions name in a word."""
-    found = dict.fromkeys(_link(row["link"]) for row in content.best)
-    return [f"Links {link.name}: {link.details()}." for link in found if link.name]
-
-
-def _links_of_tcp(content: Content) -> list[str]:
-    """State how large the packets of TCP tests were on the links between nodes, which decides what an overlay costs."""
-    measured = [row for row in content.best if _is_tcp(row["test"]) and row["testbed"] != "imported"]
-    packets = Counter(_packets(_link(row["link"]).offloads, content.on_one_machine) for row in measured)
-    texts = [f"{size} ({offloads}; {formats.count(n, 'trial')})" for (size, offloads), n in packets.items()]
-    return [f"TCP packets on the links {formats.join(texts)}."] if texts else []
-
-
-def _packets(offloads: Offloads, on_one_machine: bool) -> tuple[str, str]:
-    """Describe the size of the packets of TCP on a link, and its offloads."""
-    if offloads.tso is False:
-        size = "were at most as large as the MTU, as between Ethernet cards"
-    elif on_one_machine:
-        size = (
-            "had up to 64 KiB, because veth pairs segment nothing: an overlay's header is paid once for each, so"
-            " amounts are not those of network cards (set `link.rate_mbit` to give the links the offloads of a card)"
-        )
-    else:
-        size = "were as large as the network cards made them"
-    return size, offloads.describe() or "offloads unchanged"
-
-
-def _link(recorded: str | None) -> Link:
-    with contextlib.suppress(ValueError):
-        parsed: Link = AXES["link"].parsed(recorded)
-        return parsed
-    return Link()
-
-
-def _is_tcp(test: str) -> bool:
-    return test in workloads.WORKLOADS and workloads.find(test).tcp
-
-
 def _no_result(content: Content) -> str:
     if not len(content.table):
         return "No attempt has ended yet. Continue the campaign: k8sdds run --resume FOLDER"
@@ -274,7 +112,7 @@ def _overheads_at(setting: Setting, point: Point) -> dict[str, dict[str, Row]]:
 
 def _compare_networks(content: Content, overheads: dict[str, dict[str, Row]], place: str) -> list[str]:
     labels = {label for rows in overheads.values() for label in rows}
-    undecided = any(_is_undecided(row) for rows in overheads.values() for row in rows.values())
+    undecided = any(is_undecided(row) for rows in overheads.values() for row in rows.values())
     if len(labels) == 1 and not undecided:
         label = labels.pop()
         costs = [_cost(content, METRICS[name], rows[label]) for name, rows in overheads.items()]
@@ -285,8 +123,8 @@ def _compare_networks(content: Content, overheads: dict[str, dict[str, Row]], pl
 def _spread(content: Content, metric: Metric, rows: dict[str, Row]) -> str:
     """Describe the best and the worst network, and the networks without a visible difference."""
     verb = "falls" if metric.gain else "grows"
-    same = {label: row for label, row in rows.items() if row["seen"] is False and not _is_undecided(row)}
-    undecided = {label: row for label, row in rows.items() if _is_undecided(row)}
+    same = {label: row for label, row in rows.items() if row["seen"] is False and not is_undecided(row)}
+    undecided = {label: row for label, row in rows.items() if is_undecided(row)}
     different = {label: row for label, row in rows.items() if row["seen"] is not False}
     worse = [label for label, row in different.items() if row["overhead_percent"] >= 0]
     parts = [
@@ -317,7 +155,7 @@ def _spread(content: Content, metric: Metric, rows: dict[str, Row]) -> str:
     return f"{metric.title}{' ' if parts[0].startswith(verb) else ': '}{', '.join(parts)}"
 
 
-def _is_undecided(row: Row) -> bool:
+def is_undecided(row: Row) -> bool:
     """Return whether an interval spans 0 and could have missed a relevant difference."""
     return row["seen"] is False and row["detectable_percent"] > RELEVANT_PERCENT
 
@@ -375,26 +213,6 @@ def _levels_only(setting: Setting) -> list[str]:
     return sentences
 
 
-def _places_without_baseline(content: Content) -> list[tuple[str, list[str]]]:
-    """Return where the baseline was not measured or has no valid trial, and the networks measured there."""
-    places = []
-    for setting in content.settings:
-        base = {(row["test"], Point.of(row)) for row in setting.trials if row[UNIT] == content.baseline}
-        unpaired = [row for row in setting.trials if (row["test"], Point.of(row)) not in base]
-        if not unpaired:
-            continue
-        place = setting.title[0].lower() + setting.title[1:]
-        if base:
-            points = sorted({Point.of(row) for row in unpaired})
-            place += f" at {formats.join([setting.point_label(point) for point in points])}"
-        failed = any(
-            row[UNIT] == content.baseline and setting.values.items() <= row.items() for row in content.invalid
-        )
-        how = "has no valid trial" if failed else "was not measured"
-        places.append((f"{how} in {place}", sorted({row[UNIT] for row in unpaired})))
-    return places
-
-
 def _multicast(content: Content) -> list[str]:
     """Describe which networks support multicast, and from how many subscribers it beats unicast."""
     trials = [row for setting in content.settings for row in setting.trials]
@@ -447,7 +265,7 @@ def _contrasts(content: Content) -> list[Statement]:
 def _change(row: Row) -> str:
     bracket = formats.interval(row["ci_low_percent"], row["ci_high_percent"])
     if row["seen"] is False:
-        return f"{'undecided' if _is_undecided(row) else 'no difference seen'}, {bracket}\N{NO-BREAK SPACE}%"
+        return f"{'undecided' if is_undecided(row) else 'no difference seen'}, {bracket}\N{NO-BREAK SPACE}%"
     value = row["change_percent"]
     if value >= 100:
         # "12.5 times" is easier to understand than "1150 % more".

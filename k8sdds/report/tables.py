@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from k8sdds.analysis import conditions, contrast, limit, missing, overhead
+from k8sdds.analysis import conditions, contrast, limit, missing
 from k8sdds.analysis.capacities import Found, bounds_of, searched_by
 from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.conditions import UNIT, describe
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import INTERVAL, PROTECTION_GROUP, Content, protected_name
-from k8sdds.report.settings import Point, Row, Setting, test_of
+from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.table import Cell, Table
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
-from k8sdds.workloads import HEADLINES
+from k8sdds.system.grouping import by_columns, grouped
+from k8sdds.workloads import HEADLINES, of_metric
 from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
 
 Place = TypeVar("Place")
@@ -55,13 +55,6 @@ def _matrix(
         for label in content.ordered(label for label, _ in cells)
     ]
     return Table(caption, ["network", *columns.values()], rows, under)
-
-
-def _grouped(rows: Sequence[Row], columns: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[tuple(row[name] for name in columns)].append(row)
-    return groups
 
 
 # -- results ----------------------------------------------------------------------------------------------
@@ -130,11 +123,11 @@ def single_runs(content: Content) -> list[SingleRun]:
     shown = ("transport", "reliability", "subscribers", "batch_bytes", "security")
     rows = [
         row
-        for row in overhead.plain_rows(content.overheads_by_repetition)
-        if row["quantity"] in HEADLINES and row["test"] == test_of(row["quantity"], content.tests)
+        for row in content.overheads_by_repetition
+        if row["quantity"] in HEADLINES and row["test"] == of_metric(row["quantity"], content.tests)
     ]
     found = []
-    for group in _grouped(rows, ("repetition", *shown, "publishers", "qos", "quantity")).values():
+    for group in by_columns(rows, ("repetition", *shown, "publishers", "qos", "quantity")).values():
         first = group[0]
         sizes = {size: payload(size) for size in sorted({row["payload_bytes"] for row in group})}
         setting = {name: first[name] for name in shown if first[name] not in (0, "none")}
@@ -157,9 +150,7 @@ def _one_decimal(row: Row | None) -> Cell:
 
 def capacities(content: Content) -> list[Table]:
     """Return one table per condition of the capacity searches: networks × goals, and delays below the capacity."""
-    groups: dict[tuple[Any, ...], list[Found]] = defaultdict(list)
-    for one in content.searches:
-        groups[tuple(one.condition.values())].append(one)
+    groups = grouped(content.searches, lambda one: tuple(one.condition.values()))
     return [_capacities(content, searches) for searches in groups.values()]
 
 
@@ -239,9 +230,9 @@ def protection(content: Content) -> list[Table]:
     """Return the tables of the overhead of protection, one per quantity and link: cells × payloads."""
     tables = []
     for quantity in PROTECTION_QUANTITIES:
-        test = test_of(quantity, content.tests)
+        test = of_metric(quantity, content.tests)
         own = [row for row in content.protections if (row["quantity"], row["test"]) == (quantity, test)]
-        for key, rows in sorted(_grouped(own, PROTECTION_GROUP).items(), key=lambda item: str(item[0])):
+        for key, rows in sorted(by_columns(own, PROTECTION_GROUP).items(), key=lambda item: str(item[0])):
             group = dict(zip(PROTECTION_GROUP, key, strict=True))
             tables.append(_protection(content, quantity, group, rows))
     return tables
@@ -267,14 +258,15 @@ def _protection(content: Content, quantity: str, group: dict[str, Any], rows: li
 def limits(content: Content) -> list[Table]:
     """Return the tables relative to the limit of the machine, one per quantity and setting: networks × payloads."""
     columns = [name for name in conditions.distinguishing(content.limits) if name != "subscribers"]
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in content.limits:
+
+    def key_of(row: Row) -> tuple[Any, ...]:
         # The limits of all networks are one table, whichever mode was the fastest.
         values = [None if row["raw"] and name not in limit.SAME else row[name] for name in columns]
-        groups[row["quantity"], row["raw"], row["limit"], *values].append(row)
+        return row["quantity"], row["raw"], row["limit"], *values
+
     return [
         _limits(content, rows, describe(dict(zip(columns, key[3:], strict=True))))
-        for key, rows in groups.items()
+        for key, rows in grouped(content.limits, key_of).items()
     ]
 
 
@@ -308,11 +300,11 @@ def _limit_cell(row: Row | None) -> Cell:
 
 def levels(content: Content, setting: Setting, test: str) -> list[Table]:
     """Return tables with the levels of all quantities of a test: points and networks × quantities."""
-    ended = {name for row in setting.trials if row["test"] == test for name in missing.reasons(row)}
+    own = [row for row in setting.trials if row["test"] == test]
     names = [
         name
         for name, metric in METRICS.items()
-        if setting.levels(name, test) or (metric.censored and name in ended)
+        if setting.levels(name, test) or ((metric.censored or name in HEADLINES) and missing.share(own, name))
     ]
     count = -(-len(names) // MAX_QUANTITIES)
     return [
@@ -323,16 +315,14 @@ def levels(content: Content, setting: Setting, test: str) -> list[Table]:
 
 
 def _levels(content: Content, setting: Setting, test: str, names: list[str], part: str) -> Table:
-    trials: dict[tuple[str, Point], list[Row]] = defaultdict(list)
-    for row in setting.trials:
-        if row["test"] == test:
-            trials[row[UNIT], Point.of(row)].append(row)
+    own = (row for row in setting.trials if row["test"] == test)
+    trials = grouped(own, lambda row: (row[UNIT], Point.of(row)))
     rows = []
     for point in setting.points:
         mark = "first"
         for label in content.networks:
             cells = [
-                _level(setting.levels(name, test).get((label, point)), trials[label, point], name)
+                _level(setting.levels(name, test).get((label, point)), trials.get((label, point), ()), name)
                 for name in names
             ]
             if any(cell != Cell() for cell in cells):
@@ -350,11 +340,8 @@ def _levels(content: Content, setting: Setting, test: str, names: list[str], par
 def _percent(row: Row | None, mixed: bool, key: str = "overhead_percent", worst: float = 0) -> Cell:
     """Return the cell of a percentage.
 
-    Args:
-        row: The row, if it was measured.
-        mixed: Whether n differs between cells, so that each states its own.
-        key: Column of the percentage.
-        worst: The percentage with the darkest shade; 0 if no cell has one.
+    With `mixed`, n differs between cells, so that each states its own. `worst` is the percentage with the darkest
+    shade; 0 if no cell has one.
     """
     if row is None:
         return Cell()
@@ -375,7 +362,7 @@ def _detectable(rows: list[Row]) -> str:
 def _level(row: Row | None, trials: Sequence[Row] = (), name: str = "") -> Cell:
     """Return the cell of a level; without one, it states how many trials ended before such a time."""
     if row is None:
-        return Cell(small=missing.share(trials, name) if name and METRICS[name].censored else "")
+        return Cell(small=missing.share(trials, name) if name else "")
     scale = MIB if row["unit"] == "bytes" else 1
     bounds = (None if row[key] is None else row[key] / scale for key in ("ci_low", "ci_high"))
     value, _, bracket = formats.level(row["mean"] / scale, *bounds).partition(" ")

@@ -13,11 +13,12 @@ from rich.console import Console
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.model.axis import payload
 from k8sdds.model.reason import Reason
-from k8sdds.report import formats, summary
+from k8sdds.report import caveats, formats, summary
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Row, Setting
 from k8sdds.report.text import TextTable, paragraph
 from k8sdds.report.winner import winner_sentences
+from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 
@@ -39,7 +40,7 @@ def show(content: Content, console: Console, page: Path | None = None) -> None:
         paragraph(console, statement.lead, style="bold cyan")
         for sentence in statement.sentences:
             paragraph(console, sentence, "- ")
-    for note in summary.caveats(content):
+    for note in caveats.notes(content):
         important = not note.startswith(("Measured in", "Testbed:"))
         paragraph(console, note, "! " if important else "  ", "yellow" if important else "dim")
     for setting in content.settings[:MAX_SETTINGS]:
@@ -67,10 +68,6 @@ def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> TextTable:
     A row contains the number of valid trials and invalid attempts and, per headline metric, the geometric
     mean of x/b over all pairs (same condition and repetition) so far. There is no confidence interval: the
     table shows progress, not results. It is drawn often, so it does not use pandas.
-
-    Args:
-        attempts: The records of the attempts so far, as in trials.jsonl.
-        baseline: Label of the baseline network.
     """
     valid = {a.get("trial_id"): a for a in attempts if a.get("valid") is True}
     labels = list(dict.fromkeys([baseline, *map(_label, attempts)]))
@@ -91,7 +88,8 @@ def _mean_change(trials: list[dict[str, Any]], bases: dict[str, dict[str, Any]],
     logs = []
     for trial in trials:
         other = bases.get(_pair_key(trial), {})
-        if METRICS[name].censored and any(name in (each.get("missing") or {}) for each in (trial, other)):
+        whys = [why for each in (trial, other) if (why := (each.get("missing") or {}).get(name))]
+        if any(tidy.is_censored(name, why) for why in whys):
             return "–"
         value, base = trial.get(name), other.get(name)
         if value and base and value > 0 and base > 0:

@@ -23,11 +23,7 @@ _MAX_LINES = 4
 def wrap(text: str, width: int, indent: str = "", mark: str = "") -> list[str]:
     """Return text as lines of at most so many columns; a longer word has a longer line of its own.
 
-    Args:
-        text: The text; its line breaks are kept.
-        width: The largest number of columns.
-        indent: Begins all lines except the first one.
-        mark: Begins the first line.
+    Line breaks of the text are kept. `mark` begins the first line, `indent` all others.
     """
     glued = _GLUED.sub(lambda match: _SPACE * len(match[0]), text)
     lines = [

@@ -15,6 +15,7 @@ from k8sdds.analysis.statistics import confidence_of
 from k8sdds.report import formats
 from k8sdds.report.settings import Point
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import by_columns, grouped
 
 if TYPE_CHECKING:
     from k8sdds.report.content import Content
@@ -51,11 +52,9 @@ def of_comparison(sides: Sequence[Side], compared: Sequence[Comparison]) -> list
 
 def _sentences(rows: Sequence[Row], trials: Sequence[Row]) -> list[str]:
     """Return a sentence for each metric; it names the settings that differ among all trials of the metric's test."""
-    cells: dict[tuple[str, str], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        cells[row["quantity"], row["test"]][str([row.get(name) for name in CONDITION])].append(row)
     found = []
-    for (_, test), places in cells.items():
+    for (_, test), own in by_columns(rows, ("quantity", "test")).items():
+        places = grouped(own, lambda row: str([row.get(name) for name in CONDITION]))
         pairs = max(places.values(), key=lambda pairs: Point.of(pairs[0]).rank())
         name = formats.cell_name(pairs[0], [row for row in trials if row["test"] == test])
         found.append(f"{formats.capital(name)}: {_sentence(pairs)}.")

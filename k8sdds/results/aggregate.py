@@ -8,16 +8,11 @@ from statistics import fmean
 from typing import TypeVar
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 
-def total(values: Iterable[float | None]) -> float | None:
+def total(values: Iterable[N | None]) -> N | None:
     """Return the sum of the known values, or None if no value is known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def count(values: Iterable[int | None]) -> int | None:
-    """Return the sum of the known counts, or None if no count is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 

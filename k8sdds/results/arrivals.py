@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +11,7 @@ from pydantic import model_validator
 
 from k8sdds.system import reading
 from k8sdds.system.files import write_atomically
-from k8sdds.system.shapes import LIMIT, Integer, Shape, fits
+from k8sdds.system.shapes import LIMIT, Integer, Shape
 
 FILE = "arrivals.csv"
 """Name of the file in the folder of a subscriber (docs/reference/perftest.md)."""
@@ -45,33 +43,22 @@ class Arrival(NamedTuple):
     """The longest of all samples."""
 
 
-@dataclass(frozen=True)
-class Interruption:
-    """When something failed and came back, by CLOCK_MONOTONIC."""
+class Interruption(Shape):
+    """When something failed on a node and came back, by CLOCK_MONOTONIC."""
 
     node: str
-    """The node whose link failed."""
-    failed_us: int
-    repaired_us: int
-    links_started_us: int
-    """Start of the statistics of the links (`links.json`)."""
+    failed_us: Integer
+    repaired_us: Integer
 
     @property
     def length_s(self) -> float:
         """How long it lasted."""
         return (self.repaired_us - self.failed_us) / 1e6
 
-
-class _Interruption(Shape):
-    node: str
-    failed_us: Integer
-    repaired_us: Integer
-    links_started_us: Integer
-
     @model_validator(mode="after")
-    def _is_in_order(self) -> _Interruption:
-        if not self.links_started_us <= self.failed_us < self.repaired_us:
-            raise ValueError("the moments are not in order")
+    def _is_in_order(self) -> Interruption:
+        if self.failed_us >= self.repaired_us:
+            raise ValueError("it came back before it failed")
         return self
 
 
@@ -81,11 +68,7 @@ def longest_s(publishers: int) -> float:
 
 
 def of_subscriber(folder: Path) -> dict[int, list[Arrival]]:
-    """Return what arrived at a subscriber, by publisher.
-
-    Raises:
-        UnreadableError: The file is missing, too large or damaged.
-    """
+    """Return what arrived at a subscriber, by publisher. Raises UnreadableError."""
     found: dict[int, list[Arrival]] = defaultdict(list)
     path = folder / FILE
     try:
@@ -133,15 +116,9 @@ def set_aside(directory: Path) -> None:
 
 def write_interruption(folder: Path, interruption: Interruption) -> None:
     """Write when something failed to the folder of an attempt."""
-    write_atomically(folder / INTERRUPTION, json.dumps(asdict(interruption)))
+    write_atomically(folder / INTERRUPTION, interruption.model_dump_json())
 
 
 def interruption(folder: Path) -> Interruption | None:
     """Return when something failed in an attempt; None if nothing did, or the file is damaged."""
-    try:
-        document = reading.json_file(folder / INTERRUPTION)
-    except (FileNotFoundError, reading.UnreadableError):
-        return None
-    if not fits(_Interruption, document):
-        return None
-    return Interruption(**{name: document[name] for name in Interruption.__dataclass_fields__})
+    return Interruption.from_file(folder / INTERRUPTION)

@@ -100,11 +100,7 @@ def encode(counts: Mapping[int, int]) -> str:
 
 
 def decode(text: str) -> Histogram:
-    """Return the histogram in a text.
-
-    Raises:
-        FormatError: The text is damaged, or larger than any histogram of a log.
-    """
+    """Return the histogram in a text. Raises FormatError if it is damaged, or larger than any histogram of a log."""
     try:
         return _decoded(base64.b64decode(text, validate=True))
     except (ValueError, zlib.error, struct.error) as error:

@@ -21,11 +21,17 @@ VALUES_BEYOND = 10
 """A percentile is known if at least this many episodes of values are above it, or values where their order is unknown;
 otherwise it would be the value of a few stalls or outliers. k8sdds-perftest uses the same number."""
 
+NOTHING_ARRIVED = "no sample arrived"
+"""Why times are null if a subscriber got no sample: the mean of the others would be too low."""
+
 EPISODES = "_episodes"
 """Suffix of the tag of a line with episodes: the count of a value is the number of episodes above it."""
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "p9999": 99.99}
 """Percentiles in the record, by the part of the key that names them."""
+
+QUANTITIES = ("mean", *PERCENTILES, "max")
+"""Quantities of latencies in the record, by the same part of the key."""
 
 
 def read(folder: Path, tags: Sequence[str]) -> Histogram | None:

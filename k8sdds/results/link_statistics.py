@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from k8sdds.system import reading
-from k8sdds.system.shapes import Finite, Integer, Number, Shape
-from k8sdds.system.strict import MAX_TITLE
+from k8sdds.system.shapes import Count, Finite, Integer, Number, Shape
+from k8sdds.system.strict import Title
 
 FILE = "links.json"
 """The statistics of `k8sdds-link`, in the folder of an attempt."""
@@ -94,15 +93,17 @@ class BothWays(Shape):
 
     up: Direction
     down: Direction
+    started_us: Count = None
+    """When its statistics began, if the links of an attempt did not begin at the same time."""
 
 
 class State(Shape):
     """What a link did from a moment on."""
 
-    node: Annotated[str, Field(max_length=MAX_TITLE)]
+    node: Title
     """Its node; `*` for all links."""
     at_us: Integer
-    state: Annotated[str, Field(max_length=MAX_TITLE)]
+    state: Title
     """The share that it dropped in percent, `rate` with its rate, or `off` if it forwarded all packets."""
 
 
@@ -114,22 +115,19 @@ class LinkStatistics(Shape):
     outages: list[State]
     links: dict[str, BothWays]
 
+    def started_us_of(self, node: str) -> int:
+        """Return when the statistics of a node's link began."""
+        link = self.links.get(node)
+        return self.started_us if link is None or link.started_us is None else link.started_us
+
 
 def read(folder: Path) -> LinkStatistics | None:
     """Return what the links of an attempt did; None if none was emulated, or the file is damaged."""
-    try:
-        return LinkStatistics.model_validate(reading.json_file(folder / FILE))
-    except (FileNotFoundError, reading.UnreadableError, ValidationError):
-        return None
+    return LinkStatistics.from_file(folder / FILE)
 
 
 def summary(statistics: LinkStatistics, measured: Interval | None = None) -> Conditions:
-    """Return the summary of each direction of each link, for the record.
-
-    Args:
-        statistics: Those of `k8sdds-link`, with its outages.
-        measured: The measured interval; None if it is unknown.
-    """
+    """Return the summary of each direction of each link, for the record; None: the measured interval is unknown."""
     return {
         name: {
             way: UNKNOWN | _of_direction(direction) | _outages(statistics, name, measured)

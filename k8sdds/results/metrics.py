@@ -20,10 +20,11 @@ SOME_TESTS = "trials of some tests"
 """Of a column that only trials of some tests have: `workloads.declaring` returns them, because a workload declares its
 columns."""
 LOADED = "trials with `background`"
+WITH_SERVER = "trials with `discovery: server`"
 PROFILED = "trials with `--profile`"
 IMPORTED = "imported trials"
 CAPTURED = "trials with `capture`"
-PROCESS = "trials with `realtime_priority`, `lock_memory` or `dscp`"
+PROCESS = "trials with `realtime_priority`, `lock_memory` or `dscp`, and those by shared memory of Zenoh"
 TUNED = "trials with `tuning`"
 LINKED = "trials with `link.mtu`, `link.offloads` or `link.lag`"
 
@@ -270,7 +271,8 @@ class Metrics(BaseModel):
     nodes_cpu: dict[str, Any] | None = column("CPU", "supervisor",
         "CPU time by node, in percent of one core: `participants` (the sum over its publishers and subscribers, without"
         " `pacer_cpu_percent`) and `shared` (softirqs and threads of the kernel on its machine, and the network's daemons; nodes"
-        " that share a machine have parts in proportion to their participants). Softirqs that the kernel charges to a"
+        " that share a machine have parts in proportion to their participants). In the lab, `participants` contains the discovery"
+        " service, on clusters `shared` does. Softirqs that the kernel charges to a"
         " participant count once. Missing if a participant has no meters")
     total_cpu_percent: float | None = metric("CPU of all nodes", "% of one core", "CPU", "derived",
         "What the trial cost in the measured interval: the sum of `nodes_cpu` over all nodes, in percent of one core. The"
@@ -287,6 +289,14 @@ class Metrics(BaseModel):
         "The same for a subscriber, at its first sample and after its last one; mean over subscribers")
     subscriber_rss_bytes: int | None = metric("subscriber memory", "bytes", "memory", "supervisor",
         "Peak resident memory of a subscriber's process since its start (VmHWM); mean over subscribers")
+    service_cpu_percent: float | None = metric("CPU of the discovery service", "% of one core", "CPU", "supervisor",
+        "CPU time of the discovery service's pods, in percent of one core: that of the attempt divided by warm-up and"
+        " measured interval (on clusters: by the attempt). With Zenoh, it is the router, which all samples pass. It is a part of `nodes_cpu`", only=WITH_SERVER, since=5)
+    service_rss_bytes: int | None = metric("memory of the discovery service", "bytes", "memory", "supervisor",
+        "Peak resident memory of the discovery service's process (VmHWM); null on clusters", only=WITH_SERVER, since=5)
+    service_network_bytes: int | None = column("evidence", "supervisor",
+        "Bytes that the interface of the discovery service's pod received and sent in the attempt; null on clusters",
+        only=WITH_SERVER)
     publisher_host_cpu_percent: float | None = metric("publisher CPU", "% of all cores", "CPU", "publisher",
         "CPU usage that RTI PerfTest or performance_test printed for the publisher, in percent of all cores", only=IMPORTED)
     subscriber_host_cpu_percent: float | None = metric("subscriber CPU", "% of all cores", "CPU", "subscribers",

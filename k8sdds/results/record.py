@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -29,6 +28,7 @@ from k8sdds.results.metrics import (
     Metrics,
 )
 from k8sdds.results.profile import ProfileSummary
+from k8sdds.system.numbers import finite
 from k8sdds.system.reading import one_line
 from k8sdds.system.shapes import Count, Finite, Number, Shape
 from k8sdds.system.strict import MAX_TITLE, Strict, explain
@@ -328,16 +328,8 @@ class TrialRecord(Metrics, Description):
 
     def as_json(self) -> dict[str, Any]:
         """Return the values for trials.jsonl, in which numbers that are not finite are null."""
-        finite: dict[str, Any] = _finite(self.values())
-        return finite
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        values: dict[str, Any] = finite(self.values())
+        return values
 
 
 COLUMNS: dict[str, Column] = columns_of(TrialRecord)

@@ -70,11 +70,7 @@ class RunFolder:
     def create(
         cls, path: Path, campaign: dict[str, Any], experiment_yaml: str, files: dict[str, bytes] | None = None
     ) -> RunFolder:
-        """Create a run folder, which must be empty or not exist, with the user's files by their path in it.
-
-        Raises:
-            InputError: The folder is not empty or cannot be written.
-        """
+        """Create a run folder, which must be empty or not exist, with the user's files by their path in it."""
         require_new(path)
         # campaign.json is written last, because a folder with campaign.json can be resumed.
         contents: dict[str, str | bytes] = {
@@ -113,11 +109,7 @@ class RunFolder:
 
     @property
     def campaign(self) -> dict[str, Any]:
-        """The content of campaign.json, without values of the wrong type.
-
-        Raises:
-            InputError: The file is not valid JSON or has a newer schema.
-        """
+        """The content of campaign.json, without values of the wrong type. Raises InputError for a newer schema."""
         path = self.path / CAMPAIGN
         data = reading.json_file(path, _COPY)
         schema = data.get("schema")
@@ -292,11 +284,7 @@ def newest_first(folder: Path) -> list[RunFolder]:
 
 
 def _created(path: Path) -> Path:
-    """Create a folder if it is missing.
-
-    Raises:
-        InputError: It contains symbolic links, such as those of an archive that somebody else packed.
-    """
+    """Create a folder if it is missing. Raises InputError for links, as in an archive that somebody else packed."""
     inside = (Path(parent, name) for parent, folders, files in os.walk(path) for name in (*folders, *files))
     _refuse_links(itertools.chain([path], inside))
     path.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.model.axis import compact
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Kind, parsed
-from k8sdds.results.histograms import VALUES_BEYOND
+from k8sdds.results.histograms import NOTHING_ARRIVED, VALUES_BEYOND
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
@@ -42,9 +42,6 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
     types are Int64 for integers, float64 for numbers, boolean for flags, and object for everything else. `valid`
     is never null: an attempt that is not marked as valid is not valid. With `parquet`, the table is also written
     to derived/trials.parquet if pyarrow is installed.
-
-    Raises:
-        PrerequisiteError: The limit of memory is too low.
     """
     require_address_space()
     import pandas as pd
@@ -84,10 +81,13 @@ def best(table: pd.DataFrame) -> pd.DataFrame:
 
     Profiled trials and probes of a search are left out. A percentile that has too few episodes of values above it in
     one trial is null in all trials of its cell: otherwise, repetitions without a stall would count, and those with
-    one would not. The same is true of a time that one trial ended before: the others are the fastest.
+    one would not. The same is true of a time that one trial ended before, or in which no sample arrived: the others are
+    the fastest.
     """
     trials = _last_valid(table[~table["test"].isin(SEARCHES)])
-    for metric, reasons in (_few_episodes(trials) | _censored(trials)).items():
+    few, censored = _few_episodes(trials), _censored(trials)
+    for metric in few | censored:
+        reasons = few.get(metric, {}) | censored.get(metric, {})
         others = trials["cell_id"].isin(reasons) & trials[metric].notna()
         if not others.any():
             continue
@@ -111,13 +111,18 @@ def _few_episodes(trials: pd.DataFrame) -> dict[str, dict[str, str]]:
     return found
 
 
+def is_censored(metric: str, reason: str) -> bool:
+    """Return whether a trial without a metric for this reason leaves no mean of the other repetitions."""
+    return METRICS[metric].censored or reason == NOTHING_ARRIVED
+
+
 def _censored(trials: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """Return the times that trials ended before: by metric and cell, the first reason."""
+    """Return the times that trials ended before, or without samples: by metric and cell, the first reason."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     noted = trials.loc[trials["missing"].notna(), ["cell_id", "missing"]]
     for cell, missing in noted.itertuples(index=False):
         for metric, reason in json.loads(missing).items():
-            if metric in METRICS and METRICS[metric].censored:
+            if metric in METRICS and is_censored(metric, reason):
                 found[metric].setdefault(cell, reason)
     return found
 

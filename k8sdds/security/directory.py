@@ -62,13 +62,7 @@ def init(
 ) -> dict[str, Any]:
     """Create a folder with two authorities, the participants' credentials and the governance document of each level.
 
-    The folder is created atomically.
-
-    Returns:
-        The same facts as `show`.
-
-    Raises:
-        InputError: The folder exists and is not empty, or it cannot be written.
+    The folder is created atomically. Returns the same facts as `show`.
     """
     require_new(folder, NEW_FOLDER)
     credentials = Credentials.valid_for(timedelta(days=days), domains, kind)
@@ -108,11 +102,7 @@ def _store(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def show(folder: Path) -> dict[str, Any]:
-    """Describe a folder created by `init`: validity, fingerprints, permissions and levels, but no keys.
-
-    Raises:
-        InputError: The folder does not contain credentials, or a file in it is invalid.
-    """
+    """Describe a folder created by `init`: validity, fingerprints, permissions and levels, but no keys."""
     facts = _facts(folder)
     participants = {}
     for name in sorted(facts["participants"]):
@@ -150,12 +140,7 @@ def _facts(folder: Path) -> dict[str, Any]:
 
 
 def check(folder: Path, now: datetime | None = None) -> list[CredentialCheck]:
-    """Verify every certificate, key and signed document in a folder as a middleware would.
-
-    Raises:
-        InputError: The folder does not contain credentials, or a file in it is invalid.
-        PrerequisiteError: openssl is not installed.
-    """
+    """Verify every certificate, key and signed document in a folder as a middleware would."""
     now = now or datetime.now(UTC)
     facts = show(folder)
     if not shutil.which("openssl"):

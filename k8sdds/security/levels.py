@@ -16,11 +16,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Protection | None:
-    """Return a level by name, or None for the level `none`.
-
-    Raises:
-        InputError: The level does not exist, or its file is invalid.
-    """
+    """Return a level by name, or None for the level `none`."""
     if name == NONE:
         return None
     path = shared("security") / f"{name}.yaml"

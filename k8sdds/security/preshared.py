@@ -9,16 +9,7 @@ from k8sdds.system.errors import InputError
 
 
 def read(path: Path, source: str, min_characters: int = 0) -> str:
-    """Return the key in a file.
-
-    Args:
-        path: The file: one line of text, mode 0600.
-        source: The option or key that names the file, for error messages.
-        min_characters: Minimum length of the key.
-
-    Raises:
-        InputError: The file cannot be read, others can read it, or its content is not a valid key.
-    """
+    """Return the key in a file of mode 0600 with one line. `source` is the option or key that names the file."""
     remedy = f"create a key: (umask 077; openssl rand -hex 64 > {path})"
     text = private_files.read_line(path, source, remedy)
     if any(character in text for character in '"\\'):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from k8sdds.bundle import cache
-from k8sdds.middleware import BACKENDS
+from k8sdds.middleware import ALWAYS_BUILT, BACKENDS
 from k8sdds.middleware.k8sdds_perftest import backends, build_record
 from k8sdds.system import native_build
 from k8sdds.system.errors import PrerequisiteError
@@ -18,14 +18,16 @@ PROGRAMS = ("k8sdds-perftest", "k8sdds-supervisor", "k8sdds-link")
 COMPILER = ("c++", "cmake", "ninja")
 
 
-def is_current(for_tests: bool = False) -> bool:
-    """Return whether all programs exist, with all middlewares, and correspond to their sources."""
+def is_current(for_tests: bool = False, zenoh: bool = False) -> bool:
+    """Return whether all programs exist, with their middlewares, and correspond to their sources."""
     try:
         for program in PROGRAMS:
             native_program(program)
     except PrerequisiteError:
         return False
-    return not missing_middlewares() and (CHECKOUT is None or native_build.is_up_to_date(CHECKOUT, for_tests))
+    return not missing_middlewares(zenoh) and (
+        CHECKOUT is None or native_build.is_up_to_date(CHECKOUT, for_tests)
+    )
 
 
 def can_build() -> bool:
@@ -33,44 +35,44 @@ def can_build() -> bool:
     return all(shutil.which(tool) for tool in COMPILER)
 
 
-def build(report: Callable[[str], None], progress: Callable[[str], None], for_tests: bool = False) -> None:
+def build(
+    report: Callable[[str], None],
+    progress: Callable[[str], None],
+    for_tests: bool = False,
+    zenoh: bool = False,
+) -> None:
     """Build and install the programs, and report each middleware that could not be built.
 
-    Args:
-        report: Receives steps and notes.
-        progress: Receives the lines of the build.
-        for_tests: Whether to build the programs that only the tests of a source tree run, too.
-
-    Raises:
-        PrerequisiteError: The build fails.
+    `progress` receives the lines of the build. `for_tests` also builds what only the tests of a source tree run.
     """
     report(f"building {native_build.WHAT} (takes a few minutes)")
-    log = (
-        native_build.build_checkout(CHECKOUT, progress, for_tests) if CHECKOUT else _build_in_cache(progress)
-    )
+    if CHECKOUT:
+        log = native_build.build_checkout(CHECKOUT, progress, for_tests, zenoh)
+    else:
+        log = _build_in_cache(progress, zenoh)
     for program in PROGRAMS:
         native_program(program)
-    for name in missing_middlewares():
+    for name in missing_middlewares(zenoh):
         reason = build_record(Path(native_program(PROGRAMS[0])).parent).get(name, "not built")
         report(f"middleware {name}: {reason}; see the build log: {log}")
 
 
-def missing_middlewares() -> list[str]:
-    """Return the names of the middlewares of k8sdds-perftest that are not built."""
-    return [name for name in BACKENDS if name not in backends()]
+def missing_middlewares(zenoh: bool = False) -> list[str]:
+    """Return the names of the middlewares of k8sdds-perftest that are not built. Zenoh counts only on request."""
+    return [name for name in (BACKENDS if zenoh else ALWAYS_BUILT) if name not in backends()]
 
 
-def _build_in_cache(progress: Callable[[str], None]) -> Path:
+def _build_in_cache(progress: Callable[[str], None], zenoh: bool) -> Path:
     """Build the programs in the cache and return the build log."""
     cache_folder()  # creates it for this user only
     target = built_folder()
     log = target.with_suffix(".log")
     # The lock lets a second command wait instead of building the same.
     with cache.creating(target):
-        if not is_current():
+        if not is_current(zenoh=zenoh):
             with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
                 native_build.build(
-                    Path(folder, "native"), Path(folder, "install"), ("install",), progress, log
+                    Path(folder, "native"), Path(folder, "install"), ("install",), progress, log, zenoh
                 )
                 cache.remove(target)
                 Path(folder, "install", "libexec", "k8sdds").rename(target)

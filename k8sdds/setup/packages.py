@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -32,6 +33,8 @@ TOOLS = {
 """Tools that the lab runs, each with the package that provides it."""
 BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
 """What the native programs are built with."""
+BUILD_ZENOH = {"cargo-web": "cargo", "rustc-web": "rustc"}
+"""Packages with what Zenoh is compiled with, each with its program: any program of this name serves."""
 LAB = tuple(
     dict.fromkeys(
         [*(() if BUNDLED.is_dir() else BUILD), *TOOLS.values(), *tool_packages().values()]
@@ -41,11 +44,13 @@ LAB = tuple(
 )
 LAB_CILIUM = (*LAB, *CLANG.package.split())
 """The lab with a compiler of 200 MB that only the networks `cilium-*` need."""
-RENAMED = {"libfastrtps-dev": "libfastdds-dev", PERF.package: "linux-tools-generic"}
+LAB_ZENOH = (*LAB, *(() if BUNDLED.is_dir() else BUILD_ZENOH))
+"""The lab with a compiler of 450 MB that only Zenoh needs."""
+RENAMED = {"libfastrtps-dev": "libfastdds-dev", PERF.package: "linux-tools-generic", **BUILD_ZENOH}
 """Packages that have another name in newer releases."""
 DEPLOY = (*LAB, *BUILD, "mmdebstrap", "openssh-client", "skopeo")
 TESTS = (
-    *DEPLOY, *CLANG.package.split(), "buildah", "busybox-static", "chromium", "chromium-driver", "cpio",
+    *DEPLOY, *CLANG.package.split(), *BUILD_ZENOH, "buildah", "busybox-static", "chromium", "chromium-driver", "cpio",
     "docker-registry", "dropbear-bin", "faketime", "fonts-dejavu-core", "git", "gpg", "gpg-agent", "graphviz",
     "libclang-rt-dev", "qemu-system-arm", "qemu-system-x86",
     *(cross_compiler(arch) for arch in BUNDLE_ARCHITECTURES if arch != HOST_ARCH),
@@ -60,6 +65,10 @@ class Purpose:
     packages: tuple[str, ...]
     next: str
     """The command to continue with."""
+    tests: bool = False
+    """Whether it needs the native programs that only tests run."""
+    zenoh: bool = False
+    """Whether it needs Zenoh, which takes minutes to compile, unless a wheel contains it."""
 
 
 PURPOSES = {
@@ -67,6 +76,7 @@ PURPOSES = {
     for purpose in (
         Purpose("lab", LAB, "k8sdds run quickstart"),
         Purpose("lab-cilium", LAB_CILIUM, "k8sdds run tcp-networks --network cilium-vxlan"),
+        Purpose("lab-zenoh", LAB_ZENOH, "k8sdds run quickstart --set middleware=zenoh", zenoh=True),
         Purpose("deploy", DEPLOY, "k8sdds deploy one-machine"),
         *(
             Purpose(
@@ -76,7 +86,7 @@ PURPOSES = {
             )
             for arch in BUNDLE_ARCHITECTURES
         ),
-        Purpose("tests", TESTS, "pytest tests/unit"),
+        Purpose("tests", TESTS, "pytest tests/unit", tests=True, zenoh=True),
     )
 }
 
@@ -95,11 +105,7 @@ _SERVICES = ("docker-registry.service", "iperf3.service", "nginx.service", "stro
 
 
 def missing(packages: Sequence[str]) -> list[str]:
-    """Return the packages that are not installed under any of their names.
-
-    Raises:
-        PrerequisiteError: This system has no Debian packages.
-    """
+    """Return the packages that are not installed under any of their names."""
     if not shutil.which("dpkg-query") or not shutil.which("apt-get"):
         raise PrerequisiteError(
             "apt-get is not installed: k8sdds setup installs packages of Debian and its relatives",
@@ -111,21 +117,21 @@ def missing(packages: Sequence[str]) -> list[str]:
         capture_output=True, text=True,
     )  # fmt: skip
     installed = {line.split()[0] for line in shown.stdout.splitlines() if line.endswith(" installed")}
-    return [package for package in packages if installed.isdisjoint(_names(package))]
+    return [
+        package for package in packages
+        if installed.isdisjoint(_names(package)) and not (package in BUILD_ZENOH and shutil.which(BUILD_ZENOH[package]))
+    ]  # fmt: skip
 
 
 def update(report: Callable[[str], None]) -> None:
-    """Update the list of available packages. Raises PrerequisiteError if apt-get fails."""
+    """Update the list of available packages."""
     _apt_get(report, "update")
 
 
 def install(packages: Sequence[str], report: Callable[[str], None]) -> None:
-    """Install packages without starting their services, now or at boot.
-
-    Raises:
-        PrerequisiteError: A package is not available, or apt-get fails.
-    """
-    names = [available_name(package) or _unavailable(package) for package in packages]
+    """Install packages without starting their services, now or at boot."""
+    available = available_names(packages)
+    names = [available.get(package) or _unavailable(package) for package in packages]
     new_services = [service for service in _SERVICES if not (_UNITS / service).exists()]
     with _services_stopped():
         _apt_get(report, "install", "--yes", "--no-install-recommends", *names)
@@ -134,13 +140,14 @@ def install(packages: Sequence[str], report: Callable[[str], None]) -> None:
         as_root("systemctl", "disable", "--quiet", *enabled)
 
 
-def available_name(package: str) -> str | None:
-    """Return the name under which the apt sources of this machine provide a package; None if they do not."""
-    for name in _names(package):
-        shown = subprocess.run(["apt-cache", "show", name], capture_output=True, text=True)
-        if shown.returncode == 0 and shown.stdout:
-            return name
-    return None
+def available_names(packages: Sequence[str]) -> dict[str, str]:
+    """Map the packages that the apt sources of this machine provide to the names under which they do."""
+    names = [name for package in packages for name in _names(package)]
+    # One call, because each reads the lists of all packages.
+    shown = subprocess.run(["apt-cache", "show", *names], capture_output=True, text=True)
+    provided = set(re.findall(r"^Package: (\S+)$", shown.stdout, re.MULTILINE))
+    found = {package: next(filter(provided.__contains__, _names(package)), None) for package in packages}
+    return {package: name for package, name in found.items() if name}
 
 
 def _names(package: str) -> list[str]:

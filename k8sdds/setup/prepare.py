@@ -11,8 +11,9 @@ from k8sdds.setup import native, packages, root
 from k8sdds.setup.packages import Purpose
 from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.paths import built_folder
+from k8sdds.system.paths import BUNDLED, built_folder
 
+_FOR_BUILD = (*packages.BUILD, *packages.BUILD_ZENOH)
 WITHOUT_ROOT = "list, show, import, report, compare and claims work without them"
 
 
@@ -27,6 +28,8 @@ class Plan:
     """Whether the native programs must be built."""
     for_tests: bool = False
     """Whether to build those that only tests run, too."""
+    zenoh: bool = False
+    """Whether to build Zenoh, too."""
 
     @property
     def needs_root(self) -> bool:
@@ -48,39 +51,36 @@ class Plan:
 def plan(purposes: Sequence[Purpose]) -> Plan:
     """Return the missing prerequisites of the purposes. Makes no changes.
 
-    Raises:
-        PrerequisiteError: This system has no Debian packages.
+    Raises PrerequisiteError if the programs of a wheel, which are never built again, do not include a middleware.
     """
+    zenoh = any(purpose.zenoh for purpose in purposes)
+    if BUNDLED.is_dir() and (absent := native.missing_middlewares(zenoh)):
+        raise PrerequisiteError(
+            f"the programs of this installation do not include {' and '.join(absent)}",
+            "install k8sdds from its sources",
+        )
     names = dict.fromkeys(name for purpose in purposes for name in purpose.packages)
     modules = dict.fromkeys(
         module for feature in features() for module in kernel_features.unloaded_modules(feature)
     )
-    for_tests = any(purpose.name == "tests" for purpose in purposes)
+    for_tests = any(purpose.tests for purpose in purposes)
     missing = tuple(packages.missing(list(names)))
-    return Plan(missing, tuple(modules), not native.is_current(for_tests), for_tests)
+    return Plan(missing, tuple(modules), not native.is_current(for_tests, zenoh), for_tests, zenoh)
 
 
 def apply(
     plan: Plan, report: Callable[[str], None], progress: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Apply a plan, as far as this user can.
+    """Apply a plan, as far as this user can. `progress` receives the lines of the build of the native programs.
 
     Without root, the native programs are built if a compiler is installed.
-
-    Args:
-        plan: The plan.
-        report: Receives steps and notes.
-        progress: Receives the lines of the build of the native programs.
-
-    Raises:
-        PrerequisiteError: A step failed, or packages are still missing.
     """
     # The programs are built while the packages are installed that the build does not need.
     with ThreadPoolExecutor(1) as other:
         building = None
         if plan.needs_root and root.is_available():
-            first = [name for name in plan.packages if name in packages.BUILD]
-            rest = [name for name in plan.packages if name not in packages.BUILD]
+            first = [name for name in plan.packages if name in _FOR_BUILD]
+            rest = [name for name in plan.packages if name not in _FOR_BUILD]
             _install(first, report, update=True)
             building = other.submit(_build, plan, report, progress)
             _install(rest, report, update=not first)
@@ -91,7 +91,8 @@ def apply(
         (building or other.submit(_build, plan, report, progress)).result()
     still_missing = packages.missing(plan.packages)
     if still_missing:
-        names = " ".join(packages.available_name(name) or name for name in still_missing)
+        available = packages.available_names(still_missing)
+        names = " ".join(available.get(name, name) for name in still_missing)
         raise PrerequisiteError(
             f"packages are missing, and you cannot install them without root: {names}",
             f"ask an administrator to run: apt-get install {names}\n"
@@ -115,11 +116,11 @@ def _load(modules: Sequence[str], report: Callable[[str], None]) -> None:
 
 def _build(plan: Plan, report: Callable[[str], None], progress: Callable[[str], None]) -> None:
     """Build the native programs, if it is possible. A failure that missing packages explain is only reported."""
-    lacking = bool(packages.missing([name for name in plan.packages if name in packages.BUILD]))
+    lacking = bool(packages.missing([name for name in plan.packages if name in _FOR_BUILD]))
     if not plan.build or (lacking and not native.can_build()):
         return
     try:
-        native.build(report, progress, plan.for_tests)
+        native.build(report, progress, plan.for_tests, plan.zenoh)
     except PrerequisiteError as error:
         if not lacking:
             raise

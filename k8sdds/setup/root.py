@@ -18,12 +18,8 @@ def as_root(*argv: str, text: str | None = None, output: IO[str] | int = subproc
     """Run a command as root and return its exit code. Its messages appear on stderr.
 
     Ctrl-C is passed on, and the command ends in an orderly way before this function raises KeyboardInterrupt: a
-    package manager must not be killed.
-
-    Args:
-        argv: The command.
-        text: Its standard input. By default, the command has the terminal, on which sudo asks for a password.
-        output: A file that receives what it prints, its messages included. By default, only messages are shown.
+    package manager must not be killed. Without `text`, its input is the terminal, on which sudo asks for a password.
+    `output` receives all that it prints; by default, only messages are shown.
     """
     command = argv if os.geteuid() == 0 else ("sudo", "--", *argv)
     process = subprocess.Popen(

@@ -84,9 +84,6 @@ class PodCgroups:
         """Create the cgroups of a pod and return their folders; empty if cgroups are not permitted.
 
         `cpu_quota` is its limit in cores.
-
-        Raises:
-            PrerequisiteError: A quota is requested that cannot be set on this machine.
         """
         folders: list[Path] = []
         try:

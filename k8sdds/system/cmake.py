@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -25,20 +26,10 @@ def build(
     setup: str,
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Build and install programs. A second build in the same folder is incremental.
+    """Build and install programs, which messages call `what`. A second build in the same folder is incremental.
 
-    Args:
-        what: What messages call the programs.
-        sources: Folder with CMakeLists.txt.
-        folder: Folder of the intermediate files.
-        log: File for the output of the build.
-        settings: CMake variables, such as CMAKE_INSTALL_PREFIX.
-        targets: `install`, or `install/strip` to remove debug information, and others of the project.
-        setup: The command that installs CMake and the libraries.
-        progress: Receives each line of the output, such as `[12/80] Building …`.
-
-    Raises:
-        PrerequisiteError: CMake is not installed, or the build fails.
+    The output of the build goes to `log`, and each line, such as `[12/80] Building …`, to `progress`. `settings` are
+    CMake variables, and `setup` is the command that installs CMake and the libraries.
     """
     configure: list[str | Path] = ["cmake", "-S", sources, "-B", folder, "-G", "Ninja"]
     configure += [f"-D{key}={value}" for key, value in {"CMAKE_BUILD_TYPE": "Release", **settings}.items()]
@@ -51,10 +42,21 @@ def build(
             except FileNotFoundError:
                 raise PrerequisiteError(f"{argv[0]} is not installed", f"run: {setup}") from None
             if code:
-                lines = [line.strip() for line in log.read_text().splitlines() if "rror" in line][:3]
-                raise PrerequisiteError(
-                    f"cannot build {what}: {' | '.join(lines)}", f"see the build log: {log}"
-                )
+                raise _failure(what, log)
+
+
+def _failure(what: str, log: Path) -> PrerequisiteError:
+    """Return the error of a failed build, by its log."""
+    text, remedy = log.read_text(), f"see the build log: {log}"
+    # cargo has repeated it. The last cause is that of the others.
+    causes = re.findall(r"^Caused by:\n +(.+)", text, re.MULTILINE) if "failed to download" in text else []
+    if causes:
+        return PrerequisiteError(
+            f"cannot build {what}: cargo cannot download crates: {causes[-1]}",
+            f"check the network and the proxy (https_proxy) of this machine, and run the command again; {remedy}",
+        )
+    lines = [line.strip() for line in text.splitlines() if "rror" in line][:3]
+    return PrerequisiteError(f"cannot build {what}: {' | '.join(lines)}", remedy)
 
 
 def _run(argv: Sequence[str | Path], output: IO[str], progress: Callable[[str], None]) -> int:

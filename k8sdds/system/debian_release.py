@@ -51,11 +51,7 @@ def codename() -> str:
 
 
 def running(purpose: str) -> Release:
-    """Return the Debian release of this machine. `purpose` is what is built from it, in the plural: "images".
-
-    Raises:
-        PrerequisiteError: This machine does not run a Debian release that k8sdds supports.
-    """
+    """Return the Debian release of this machine. `purpose` is what is built from it, in the plural."""
     facts = os_release()
     known = RELEASES.get(facts.get("VERSION_CODENAME", ""))
     if facts.get("ID") == "debian" and known is not None:

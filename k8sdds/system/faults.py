@@ -52,6 +52,7 @@ EXTRAS = {
     "artifact": ("archives", ("rocrate",)),
     "cluster": ("clusters", ("kubernetes", "fabric", "paramiko", "urllib3", "websocket", "yaml")),
     "parquet": ("Parquet files", ("pyarrow",)),
+    "recording": ("recordings", ("lz4", "zstandard")),
     "report": ("static figures", ("matplotlib", "seaborn")),
 }
 """The optional dependencies in pyproject.toml: what requires each, and the modules that come with it."""
@@ -68,12 +69,8 @@ _LOADER_MESSAGES = (
 def explain(error: BaseException, what: str = "", remedy: str = "") -> K8sddsError | None:
     """Return the error that users see for a fault of the environment; None if the error is something else.
 
-    An error that already explains its cause, a fault, is returned unchanged.
-
-    Args:
-        error: The exception.
-        what: What failed, such as `cannot write FOLDER`; empty means the path of the exception.
-        remedy: Fix for a path that cannot be used, or a disk that is full; empty means the general one.
+    An error that already explains its cause, a fault, is returned unchanged. `what` failed, such as `cannot write
+    FOLDER`; by default the path of the exception. `remedy` is for a path that cannot be used, or a disk that is full.
     """
     if isinstance(error, K8sddsError):
         return error if isinstance(error.__cause__, OSError | MemoryError) else None

@@ -24,12 +24,8 @@ def write_atomically(
 ) -> None:
     """Write a file, text as UTF-8, through a temporary file in the same folder that is then renamed.
 
-    Args:
-        path: The file to create or replace.
-        data: Its content.
-        mode: Permissions of the file, reduced by the umask: 0o600 for files with keys.
-        durable: Whether the content must be on the disk before the file appears.
-        exclusive: Whether to raise FileExistsError instead of replacing a file.
+    The umask reduces `mode`, which is 0o600 for files with keys. A `durable` file is on the disk before it appears, and
+    an `exclusive` one raises FileExistsError instead of replacing a file.
     """
     content = data.encode() if isinstance(data, str) else data
     with replacing(path, exclusive) as unfinished:
@@ -78,11 +74,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def require_room(folder: Path, size: int) -> None:
-    """Check that a file of this size can be written to a folder. The file has no name and is not synced.
-
-    Raises:
-        OSError: It cannot.
-    """
+    """Check that a file of this size can be written to a folder. The file has no name and is not synced."""
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             _write_all(file, bytes(size))

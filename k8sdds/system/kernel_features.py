@@ -169,7 +169,7 @@ REALTIME = Feature(
     remedy="run as root, and keep kernel.sched_rt_runtime_us above 0; or leave out realtime_priority",
 )  # fmt: skip
 MEMORY_LOCKS = Feature(
-    "unlimited memory locks", (), "participants with `lock_memory`",
+    "unlimited memory locks", (), "participants with `lock_memory`, and shared memory of Zenoh",
     # The capability IPC_LOCK (bit 14) counts only outside of a user namespace.
     "prlimit --memlock=unlimited true || { grep --quiet 4294967295 /proc/self/uid_map"
     " && [ $((0x$(sed --quiet 's/^CapEff:[[:space:]]*//p' /proc/self/status) >> 14 & 1)) = 1 ]; }",

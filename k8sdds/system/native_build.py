@@ -22,15 +22,14 @@ _TESTED = ("all", "test-programs")
 
 
 def build_checkout(
-    checkout: Path, progress: Callable[[str], None] = lambda _: None, for_tests: bool = False
+    checkout: Path,
+    progress: Callable[[str], None] = lambda _: None,
+    for_tests: bool = False,
+    zenoh: bool = False,
 ) -> Path:
-    """Build and install the programs in the build folder of a source tree, and return the build log.
-
-    Raises:
-        PrerequisiteError: The build fails.
-    """
+    """Build and install the programs in the build folder of a source tree, and return the build log."""
     targets = (*_TESTED, "install") if for_tests else ("install",)
-    return build(_folder(checkout), checkout / "build", targets, progress)
+    return build(_folder(checkout), checkout / "build", targets, progress, zenoh=zenoh)
 
 
 def is_up_to_date(checkout: Path, for_tests: bool = False) -> bool:
@@ -49,14 +48,14 @@ def build(
     targets: Sequence[str],
     progress: Callable[[str], None],
     log: Path | None = None,
+    zenoh: bool = False,
 ) -> Path:
     """Build targets in a folder, install them under a prefix, and return the build log.
 
-    Raises:
-        PrerequisiteError: The build fails.
+    Zenoh is built too if it is requested, or was built in this folder before.
     """
     log = log or folder / "build.log"
-    settings = {"CMAKE_INSTALL_PREFIX": prefix}
+    settings = {"CMAKE_INSTALL_PREFIX": prefix, **({"K8SDDS_ZENOH": "ON"} if zenoh else {})}
     cmake.build(WHAT, shared("perftest-images"), folder, log, settings, targets, _SETUP, progress)
     return log
 

@@ -1,8 +1,9 @@
-"""Format numbers and durations as text, in the same way in progress, tables and reports."""
+"""Format numbers and durations in the same way in progress, tables, reports and JSON."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -29,3 +30,14 @@ def format_duration(seconds: float) -> str:
     if minutes < 90:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def finite(value: Any) -> Any:
+    """Return data for JSON: with null in place of infinities and NaN, and lists in place of tuples."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value

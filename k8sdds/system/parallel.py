@@ -21,13 +21,10 @@ _NUMBER = struct.Struct("I")
 
 
 def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """Run all tasks and return their results in order.
+    """Run all tasks and return their results in order. Raises the exception of a task that failed.
 
     Each process, including this one, takes the next task when it has finished one. The others inherit the data of
     the tasks, so only results are copied. They end when this function ends, also on an error and on Ctrl-C.
-
-    Raises:
-        Exception: The exception of a task that failed.
     """
     count = min(len(os.sched_getaffinity(0)), len(tasks), MAX_PROCESSES)
     # A fork has only the current thread. Locks that other threads hold would stay locked in it.

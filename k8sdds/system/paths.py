@@ -27,11 +27,7 @@ LIBEXEC = "libexec"
 
 
 def shared(kind: str) -> Path:
-    """Return the folder of `experiments`, `qos`, `profiles` or another kind of shipped files.
-
-    Raises:
-        PrerequisiteError: The folder is missing.
-    """
+    """Return the folder of `experiments`, `qos`, `profiles` or another kind of shipped files."""
     folder = _ROOT / kind
     if not folder.is_dir():
         raise PrerequisiteError(f"the folder {folder} is missing from this installation", "reinstall k8sdds")
@@ -48,9 +44,6 @@ def native_program(name: str) -> str:
 
     If $K8SDDS_LIBEXEC is set, the program is there; if the installed package has programs, it is one of them. Otherwise
     it is in the folder that `k8sdds setup` builds into, or where a distribution's package installs it.
-
-    Raises:
-        PrerequisiteError: The program is not built.
     """
     given = os.environ.get("K8SDDS_LIBEXEC")
     if given or BUNDLED.is_dir():
@@ -104,9 +97,6 @@ def cache_folder() -> Path:
     """Return the folder of results that take long to create, and create it if it is missing.
 
     It is $K8SDDS_CACHE_DIR if set, else ~/.cache/k8sdds.
-
-    Raises:
-        PrerequisiteError: The folder cannot be created.
     """
     path = _cache_path()
     _create(path, "set K8SDDS_CACHE_DIR to a folder that you can write")
@@ -126,9 +116,6 @@ def state_folder() -> Path:
     """Return the folder of this user's records of labs and clusters, and create it if it is missing.
 
     It is $K8SDDS_STATE_DIR if set; else /run/k8sdds for root, and the runtime folder for other users.
-
-    Raises:
-        PrerequisiteError: The folder cannot be created, or belongs to another user.
     """
     given = os.environ.get("K8SDDS_STATE_DIR")
     runtime = os.environ.get("XDG_RUNTIME_DIR")

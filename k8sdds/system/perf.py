@@ -99,9 +99,6 @@ def recording(path: Path, per_s: int, deadline_s: float) -> Iterator[None]:
     """Record the stacks of all cores while the context lasts, at most until the deadline.
 
     The recording also ends if this process is killed.
-
-    Raises:
-        PrerequisiteError: perf did not record.
     """
     commands, enable = os.pipe()
     enabled, acknowledge = os.pipe()
@@ -148,11 +145,7 @@ def _stop(process: subprocess.Popen[bytes]) -> str:
 
 
 def samples(path: Path) -> Iterator[Sample]:
-    """Yield the samples of a recording.
-
-    Raises:
-        UnreadableError: perf cannot read it, or reports more than `MAX_TEXT_BYTES`.
-    """
+    """Yield the samples of a recording. Raises UnreadableError, also if perf prints more than `MAX_TEXT_BYTES`."""
     argv = [
         "timeout", str(SCRIPT_TIMEOUT_S), "perf", "script", "--input", str(path), "--show-lost-events", "--ns",
         "--no-inline", "--max-stack", str(MAX_FRAMES), "--fields", "comm,pid,tid,cpu,time,period,event,ip,sym,dso",

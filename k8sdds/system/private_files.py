@@ -13,11 +13,7 @@ MAX_BYTES = 64 * 1024
 
 
 def read_line(path: Path, source: str, remedy: str) -> str:
-    """Return the line of text in a file of mode 0600. `source` is the option or key that names the file.
-
-    Raises:
-        InputError: The file cannot be read, others can read it, or it does not contain exactly one line.
-    """
+    """Return the line of text in a file of mode 0600. `source` is the option or key that names the file."""
     try:
         mode = path.stat().st_mode
         text = reading.text(path, MAX_BYTES, remedy).strip()

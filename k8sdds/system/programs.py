@@ -17,11 +17,7 @@ def run(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Return the exit code and the output of a program. `what` it does is for messages: `push the image`.
-
-    Raises:
-        PrerequisiteError: It is not installed, or times out.
-    """
+    """Return the exit code and the output of a program. `what` it does is for messages: `push the image`."""
     with explained(f"cannot {what}", remedy):
         return subprocess.run(
             argv,

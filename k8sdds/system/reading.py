@@ -76,12 +76,7 @@ def one_line(text: str, max_characters: int) -> str:
 
 
 def data(path: Path | str, max_bytes: int = MAX_BYTES, remedy: str = "") -> bytes:
-    """Return the content of a file or of a pipe.
-
-    Raises:
-        OSError: The file cannot be opened or read.
-        UnreadableError: It is not a file or a pipe, it is too large, or nothing is written to the pipe.
-    """
+    """Return the content of a file or of a pipe to which something is written. Raises OSError, or UnreadableError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -109,12 +104,7 @@ def _chunk(descriptor: int, path: Path | str, size: int) -> bytes:
 
 
 def text(path: Path | str, max_bytes: int = MAX_BYTES, remedy: str = "") -> str:
-    """Return the text of a UTF-8 file.
-
-    Raises:
-        OSError: The file cannot be opened or read.
-        UnreadableError: As `data`, or the file is not UTF-8 text.
-    """
+    """Return the text of a UTF-8 file. Raises OSError, or UnreadableError."""
     try:
         return data(path, max_bytes, remedy).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -127,10 +117,7 @@ def text(path: Path | str, max_bytes: int = MAX_BYTES, remedy: str = "") -> str:
 def json_value(document: str | bytes, source: str, remedy: str = "", max_bytes: int = MAX_BYTES) -> Any:
     """Return the value of a JSON document, in which all text is printable and all numbers are finite.
 
-    `source` is the name of the file, or of what sent the document, for messages.
-
-    Raises:
-        UnreadableError: The document is not valid JSON, or exceeds a limit.
+    `source` is the name of the file, or of what sent the document, for messages. Raises UnreadableError.
     """
     try:
         if len(document) > max_bytes:
@@ -165,9 +152,7 @@ def json_file(path: Path, remedy: str = "", max_bytes: int = MAX_BYTES) -> dict[
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield the number of each line that is not empty, and its JSON object; None if the line is damaged.
 
-    Raises:
-        OSError: The file cannot be opened or read.
-        UnreadableError: The file is too large, or not a regular file.
+    Raises OSError, or UnreadableError if the file is too large, or not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with naming(path), open(descriptor, "rb") as file:

@@ -150,12 +150,7 @@ class Sandbox:
         return [*argv, "--"]
 
     def run(self, argv: Sequence[str], stdin: str = "", netns: str | None = None) -> str:
-        """Run a command and return its stdout.
-
-        Raises:
-            PrerequisiteError: The command failed; contains its stderr.
-            PartFailed: The command was killed.
-        """
+        """Run a command and return its stdout. Raises PartFailed if it was killed."""
         done = self._execute(argv, stdin.encode(), netns)
         if done.returncode:
             what = f"{self.name}{f' in {netns}' if netns else ''}: `{' '.join(argv)}`"
@@ -165,13 +160,9 @@ class Sandbox:
         return done.stdout.decode()
 
     def apply(self, batches: Sequence[Batch]) -> None:
-        """Run batches in order, up to the first failure.
+        """Run batches in order, up to the first failure. Raises PartFailed if they were killed.
 
         One shell runs them all, because entering the sandbox takes longer than most batches.
-
-        Raises:
-            PrerequisiteError: A batch failed; names its namespace and line.
-            PartFailed: It was killed.
         """
         script = []
         for number, batch in enumerate(batches):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from k8sdds.system import reading
 
 LIMIT = 2**63
 """Exclusive limit of all numbers; table columns cannot store larger integers."""
@@ -21,11 +24,23 @@ class Shape(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
+    @classmethod
+    def of(cls, document: Any) -> Self | None:
+        """Return a document of this shape; None if it has another one."""
+        try:
+            return cls.model_validate(document)
+        except ValidationError:
+            return None
+
+    @classmethod
+    def from_file(cls, path: Path, max_bytes: int = reading.MAX_BYTES) -> Self | None:
+        """Return a JSON file of this shape; None if it is missing, cannot be read, or has another one."""
+        try:
+            return cls.of(reading.json_file(path, max_bytes=max_bytes))
+        except (FileNotFoundError, reading.UnreadableError):
+            return None
+
 
 def fits(shape: type[Shape], document: Any) -> bool:
     """Return whether a document has a shape."""
-    try:
-        shape.model_validate(document)
-    except ValidationError:
-        return False
-    return True
+    return shape.of(document) is not None

@@ -23,14 +23,15 @@ class ShippedFiles:
     list_command: str = ""
     """The command that lists the names."""
     suffixes: tuple[str, ...] = (".yaml", ".yml")
-    """Suffixes of such files; installed files have the first one."""
+    """Suffixes of such files; new ones have the first one by default."""
 
     def _installed(self) -> dict[str, Path]:
         """Return the installed files by name."""
         return {
             path.stem: path
             for folder in self.folders
-            for path in sorted(shared(folder).glob(f"*{self.suffixes[0]}"))
+            for path in sorted(shared(folder).iterdir())
+            if path.suffix in self.suffixes
         }
 
     def names(self) -> list[str]:
@@ -41,9 +42,6 @@ class ShippedFiles:
         """Return the path and text of an installed file (by name), or of the user's own file.
 
         The user's file is named by its path, or by its name without suffix if it is in the current folder.
-
-        Raises:
-            InputError: There is no such file, or it cannot be read.
         """
         installed = self._installed()
         path = Path(name) if self.is_path(name) else installed.get(name, Path(f"{name}{self.suffixes[0]}"))
@@ -70,11 +68,7 @@ class ShippedFiles:
         return name.endswith(self.suffixes) or "/" in name
 
     def copy(self, like: str, name: str) -> str:
-        """Return the text of a file, which `read` finds, with another value of its key `name`.
-
-        Raises:
-            InputError: There is no such file, or it cannot be read.
-        """
+        """Return the text of a file, which `read` finds, with another value of its key `name`."""
         _, text = self.read(like)
         line = f"name: {yaml_template.flow(name)}"
         return re.sub(r"^name:.*$", lambda _: line, text, count=1, flags=re.MULTILINE)

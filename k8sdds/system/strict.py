@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from k8sdds.system import units
 
-MAX_NAME, MAX_LABEL, MAX_TITLE, MAX_REMARKS = 80, 40, 200, 10_000
-"""Most characters of a name, of a label in tables and figures, of a title, and of remarks."""
+MAX_NAME, MAX_LABEL, MAX_TITLE = 80, 40, 200
+"""Most characters of a name, of a label in tables and figures, and of a title."""
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME)]
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$", max_length=MAX_LABEL)]
+Title = Annotated[str, Field(max_length=MAX_TITLE)]
+Remarks = Annotated[str, Field(max_length=10_000)]
 MAX_RATE_MBIT = 400_000
 """Highest rate of a link, and of samples: that of the fastest common Ethernet links, and more than a core can copy."""
 
@@ -50,6 +62,23 @@ class Strict(BaseModel):
     @classmethod
     def _in_its_unit(cls, value: Any, info: ValidationInfo) -> Any:
         return units.number(info.field_name or "", value)
+
+
+class Placed(Strict):
+    """An item of a list in a file, which messages locate."""
+
+    _where: str = PrivateAttr("")
+
+    @property
+    def where(self) -> str:
+        """`FILE:LINE: ` of the item; empty if it is not from a file."""
+        return self._where
+
+    def at(self, where: str) -> Self:
+        """Return a copy that is known to be from `FILE:LINE: `."""
+        copy = self.model_copy()
+        copy._where = where
+        return copy
 
 
 def explain(error: ErrorDetails) -> str:

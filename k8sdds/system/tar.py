@@ -58,12 +58,7 @@ class Tar:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Tar]:
-    """Open a tar file.
-
-    Raises:
-        DamagedTar: It is damaged; also raised in the `with` block while it is read.
-        OSError: It cannot be read.
-    """
+    """Open a tar file. Raises OSError or DamagedTar, the latter also in the `with` block while it is read."""
     with contextlib.ExitStack() as stack:
         file: BinaryIO = stack.enter_context(path.open("rb"))
         compressed = file.read(2) == b"\x1f\x8b"
@@ -84,14 +79,10 @@ def opened(path: Path) -> Iterator[Tar]:
 
 
 def unpack(path: Path, folder: Path, skip_links: bool = False) -> None:
-    """Unpack a tar file that contains only files and folders into a new folder.
+    """Unpack a tar file that contains only files and folders into a new folder. Raises OSError or DamagedTar.
 
     Owners, times and modes other than `executable` are not restored. With `skip_links`, links are left out instead
-    of rejected.
-
-    Raises:
-        DamagedTar: It is damaged, has an entry of another kind, or has entries outside of the folder or twice.
-        OSError: It cannot be read, or the folder cannot be written.
+    of rejected. Entries of other kinds, outside of the folder or twice are damage.
     """
     folder.mkdir()
     with opened(path) as archive:

@@ -26,8 +26,7 @@ _NUMBER = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([^\d\s.:][^\d]*?)\s*")
 def number(key: str, value: Any) -> Any:
     """Return a value of a key, or a list of values, with each number with a unit in the unit of the key.
 
-    Raises:
-        ValueError: The unit is not one of the key; names those that are.
+    Raises ValueError, which names the units of the key.
     """
     if isinstance(value, list):
         return [number(key, item) for item in value]

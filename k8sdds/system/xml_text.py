@@ -32,11 +32,7 @@ class _Tree(ElementTree.TreeBuilder):
 
 
 def parse(document: str | bytes, source: str, remedy: str = "") -> ElementTree.Element:
-    """Return the root element of an XML document without a document type.
-
-    Raises:
-        UnreadableError: The document is not valid XML, or exceeds a limit.
-    """
+    """Return the root element of an XML document without a document type. Raises UnreadableError."""
     try:
         if len(document) > MAX_BYTES:
             raise ValueError(f"it is larger than {MAX_BYTES:,} bytes")

@@ -27,13 +27,8 @@ def render(
     """Return YAML text with the given values; all other keys are commented out and show their default.
 
     A key that is commented out starts with `#` directly before the key. Text starts with `# `. A file in which
-    all keys are enabled has the same meaning.
-
-    Args:
-        schema: JSON Schema of the file: an object with `$defs`.
-        values: The values to set, with a value for each required key.
-        notes: Further comments, one per line of text, by the path of the value that they precede.
-        shown_defaults: Defaults to show in a shorter notation than the schema's, by path.
+    all keys are enabled has the same meaning. By the path of a value, `notes` has comments that precede it, and
+    `shown_defaults` its default in a shorter notation than the schema's.
     """
     template = _Template(schema, notes or {}, shown_defaults or {})
     return "\n".join(template.mapping(schema, values, ())).lstrip("\n") + "\n"

@@ -40,11 +40,7 @@ Model = TypeVar("Model", bound=Strict)
 
 
 def parse(text: str, model: type[Model], source: str, context: dict[str, Any] | None = None) -> Model:
-    """Parse YAML text into an instance of `model`, whose validators receive the context.
-
-    Raises:
-        InputError: The text is invalid; names every mistake with its line.
-    """
+    """Parse YAML text into an instance of `model`, whose validators receive the context."""
     see = f"see: k8sdds docs {model.page}" if model.page else ""
     data = load(text, source)
     if not isinstance(data, dict):
@@ -71,12 +67,10 @@ def parse(text: str, model: type[Model], source: str, context: dict[str, Any] | 
 
 @functools.lru_cache(maxsize=128)
 def load(text: str, source: str) -> Any:
-    """Parse YAML text into ruamel's data types, which keep line numbers. Callers must not change the data.
+    """Parse YAML text into ruamel's data types, which keep line numbers. Raises UnreadableError.
 
-    The last texts are remembered, because a file is parsed and its keys are then looked up by line.
-
-    Raises:
-        UnreadableError: The text is not valid YAML, or exceeds a limit.
+    Callers must not change the data: the last texts are remembered, because a file is parsed and its keys are then
+    looked up by line.
     """
     if len(text) > MAX_CHARACTERS:
         raise UnreadableError(f"{source} is longer than {MAX_CHARACTERS:,} characters")

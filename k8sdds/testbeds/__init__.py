@@ -10,7 +10,7 @@ import random
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from k8sdds.system import reading
 
@@ -65,12 +65,9 @@ def read_meters(directory: Path) -> dict[str, Any] | None:
 def interface_bytes(
     outcomes: Mapping[str, Outcome], places: Mapping[str, Hashable]
 ) -> tuple[int | None, dict[str, int]]:
-    """Return the bytes on the participants' interfaces during an attempt, from the supervisors' meters.
+    """Return the bytes that all publishers sent (None without meters), and those received by participant, from meters.
 
     `places` is equal for participants that share an interface, whose bytes then count once.
-
-    Returns:
-        Bytes that all publishers sent (None without meters), and bytes received by participant.
     """
     counters = {}
     for name, outcome in outcomes.items():
@@ -88,8 +85,8 @@ def interface_bytes(
 class Session(Protocol):
     """A prepared block.
 
-    Every method can raise PartFailed: a part of the testbed was killed. `discard` what the trial uses and `prepare` the
-    block again before the next attempt.
+    Every method can raise PartFailed, and so does what it calls: a part of the testbed was killed. `discard` what the
+    trial uses and `prepare` the block again before the next attempt.
     """
 
     def network_facts(self, trial: Trial) -> dict[str, Any]:
@@ -102,13 +99,12 @@ class Session(Protocol):
         """Return the endpoint of each participant of the trial, by participant."""
 
     def servers(self, trial: Trial) -> tuple[str, ...]:
-        """Return `HOST:PORT` of the discovery servers that the testbed itself runs.
-
-        Empty if the cell's services run as participants, or if the cell uses no discovery server.
-        """
+        """Return `HOST:PORT` of the discovery servers that the testbed itself runs, not as participants; often none."""
+        return ()
 
     def readings(self) -> list[dict[str, Any]]:
         """Return lines for readings.jsonl: resource use of nodes and pods since the block was prepared."""
+        return []
 
     def paths(
         self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
@@ -126,17 +122,22 @@ class Session(Protocol):
 
 
 class Testbed(Protocol):
-    """A place where trials run."""
+    """A place where trials run. Use as a context manager, or call `close`."""
 
     name: str
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def supported_subset(
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
-        """Reduce an experiment to what this testbed can measure; networks that the user requested by name remain.
+        """Reduce an experiment to what this testbed can measure; return it and the labels of the removed networks.
 
-        Returns:
-            The reduced experiment, and the labels of the removed networks.
+        Networks that the user requested by name remain.
         """
 
     def interference(self) -> list[str]:
@@ -153,12 +154,12 @@ class Testbed(Protocol):
 
     def preparation_s(self, blocks: Sequence[Block]) -> float:
         """Return how long the preparations of these blocks are expected to take, without the first one."""
+        return 0
 
     def prepare(self, block: Block) -> Session:
         """Build what the block needs and is missing; return when it is ready and its datapaths are verified.
 
-        Raises:
-            PartFailed: A part of it was killed meanwhile. Another call builds it again.
+        Raises PartFailed if a part of it was killed meanwhile. Another call builds it again.
         """
 
     def facts(self) -> dict[str, Any]:

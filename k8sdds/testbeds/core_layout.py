@@ -77,6 +77,12 @@ def measures(layout: Layout, core: int | None) -> bool:
     return core is None or any(cpus is None or core in cpus for cpus in layout.cpus.values())
 
 
+def supervisor_options(layout: Layout, participant: str) -> list[str]:
+    """Return the supervisor's options for the cores of a participant and of the supervisor itself."""
+    cores = {"--cpus": layout.cpus.get(participant), "--own-cpus": layout.harness}
+    return [word for option, cpus in cores.items() if cpus for word in (option, ",".join(map(str, cpus)))]
+
+
 def steering(name: str, layout: Layout, node_of: Mapping[str, str]) -> dict[str, str]:
     """Return the mask of cores to which each node steers received packets (RPS), for a layout with this name."""
     cpus: dict[str, set[int]] = {node: set() for node in node_of.values()}

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from typing_extensions import override
 
 from k8sdds.analysis import profile
 from k8sdds.model.measurement import Measurement, Outcome
-from k8sdds.model.trial import Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, Trial
 from k8sdds.system import perf
 from k8sdds.system.files import write_atomically
 from k8sdds.system.reading import UnreadableError
@@ -22,6 +22,9 @@ from k8sdds.system.reading import UnreadableError
 RECORDING = "perf.data"
 SCAN_S = 0.25
 """Time between two looks at the processes of this machine. A trial with a profile measures no times."""
+
+
+T = TypeVar("T")
 
 
 class Reading:
@@ -37,6 +40,30 @@ class Reading:
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         """Return fields of Measurement, read right after the participants have ended."""
         return {}
+
+
+class Compared(Reading, Generic[T]):
+    """Evidence from two readings of the same thing.
+
+    `fields` returns fields of Measurement from the reading before the participants started, which is None if they did
+    not get ready, `read`, which it calls if it needs the reading after they have ended, and their outcomes.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], T],
+        fields: Callable[[T | None, Callable[[], T], Mapping[str, Outcome]], Mapping[str, Any]],
+    ) -> None:
+        self._read, self._fields = read, fields
+        self._before: T | None = None
+
+    @override
+    def before(self) -> None:
+        self._before = self._read()
+
+    @override
+    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+        return self._fields(self._before, self._read, outcomes)
 
 
 class ProfileReading(Reading):
@@ -110,6 +137,12 @@ def measured_intervals(outcomes: Iterable[Outcome]) -> list[tuple[int, int]]:
         for interval in intervals
         if interval.get("start_monotonic_ns") is not None and interval.get("duration_s")
     ]
+
+
+def measured_us(outcomes: Mapping[str, Outcome]) -> tuple[float, float] | None:
+    """Return the measured interval of the first publisher, from whose begin outages count, in µs; None if unknown."""
+    interval = next(iter(measured_intervals([outcomes[FIRST_PUBLISHER.name]])), None)
+    return (interval[0] / 1000, interval[1] / 1000) if interval else None
 
 
 def measured(readings: Sequence[Reading], run: Callable[[Callable[[], None]], Measurement]) -> Measurement:

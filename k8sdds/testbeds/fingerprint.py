@@ -62,12 +62,7 @@ class Probed:
 
 
 def observe(probed: Probed) -> Fingerprint:
-    """Take the fingerprint of the network between two pods.
-
-    Raises:
-        PrerequisiteError: The pods cannot exchange datagrams.
-        PartFailed: A part of the testbed was killed meanwhile.
-    """
+    """Take the fingerprint of the network between two pods. Raises PrerequisiteError if they exchange no datagrams."""
     found, token = Fingerprint(), probing.new_token()
     listen = ("--group", probed.group, "--interface", probed.receiver_interface)
     with probing.answering(probed.receiver, token, *listen):
@@ -104,7 +99,7 @@ def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
 
 def _observe_node(found: Fingerprint, probed: Probed, node: Place, token: str) -> None:
     """Observe what the sender's node does with the packets of one connection, and with those of many."""
-    before = _state(node, probed)
+    before = packet_handling_of(node, probed.peer)
     if not before.uplink:
         raise PrerequisiteError(f"the sender's node has no route to {probed.peer}")
     found.uplink, found.not_observed = before.uplink, {**found.not_observed, **before.unreadable}
@@ -118,9 +113,9 @@ def _observe_node(found: Fingerprint, probed: Probed, node: Place, token: str) -
     if "outer_protocol" in found.not_observed:
         # Without the right to capture, the packets for the rules were not sent.
         _ask(probed, token, "--count", str(PACKETS), "--bytes", str(PACKET_BYTES))
-    between = _state(node, probed)
+    between = packet_handling_of(node, probed.peer)
     _ask(probed, token, "--count", str(PACKETS), "--flows", str(PACKETS))
-    after = _state(node, probed)
+    after = packet_handling_of(node, probed.peer)
     found.rules = None if between.rules is None else len(between.rules)
     found.rules_matched = packet_handling.matched_rules(before, between, PACKETS)
     if found.rules_matched is None:
@@ -148,8 +143,9 @@ def _noting(found: Fingerprint, names: Sequence[str]) -> Iterator[None]:
         found.not_observed |= {name: reason for name in names if getattr(found, name) is None}
 
 
-def _state(node: Place, probed: Probed) -> PacketHandling:
-    return packet_handling.parse(node.run([*packet_handling.COMMAND, probed.peer]).decode(errors="replace"))
+def packet_handling_of(node: Place, peer: str) -> PacketHandling:
+    """Return what a node does with packets for the address of another one."""
+    return packet_handling.parse(node.run([*packet_handling.COMMAND, peer]).decode(errors="replace"))
 
 
 def _ask(probed: Probed, token: str, *options: str) -> dict[str, Any]:

@@ -38,11 +38,7 @@ class Port:
 
 
 def configuration(link: Link, ports: Sequence[Port], seed: int, cpu: int | None) -> dict[str, Any]:
-    """Return the configuration for the links of these nodes; `cpu`: None is any core.
-
-    Raises:
-        InputError: A file of the link cannot be read.
-    """
+    """Return the configuration for the links of these nodes; `cpu`: None is any core."""
     directions = {name: _direction(direction) for name, direction in link.directions.items()}
     return {
         "seed": seed % MAX_SEED,
@@ -65,22 +61,18 @@ def engine_record(seed: int, core: int | None, layout: Layout) -> dict[str, Any]
     return {"seed": seed, "core": core, "measured_core": core_layout.measures(layout, core)}
 
 
-def states(phases: Sequence[Phase]) -> list[tuple[int, str]]:
-    """Return the states of a link, each with its time from the start of the measured interval in µs."""
+def schedule(phases: Sequence[Phase]) -> list[tuple[int, str]]:
+    """Return the times from the start of the measured interval, in µs, and the states that a link has from then on.
+
+    A state is one for the command `outage` of `k8sdds-link`; `OFF` ends an outage.
+    """
     found = []
     for each, following in itertools.zip_longest(phases, phases[1:]):
-        found.append((each.at_us, state_of(each)))
+        found.append((each.at_us, f"rate {each.rate_mbit:g}" if each.rate_mbit else f"{each.drop_percent:g}"))
         end_us = each.at_us + each.for_us
         if following is None or following.at_us > end_us:
             found.append((end_us, OFF))
     return found
-
-
-def state_of(phase: Phase) -> str:
-    """Return the state of a link in a phase of an outage, for the command `outage`; `OFF` ends it."""
-    if phase.rate_mbit:
-        return f"rate {phase.rate_mbit:g}"
-    return f"{phase.drop_percent:g}"
 
 
 def _direction(direction: Direction) -> dict[str, Any]:
@@ -91,7 +83,7 @@ def _direction(direction: Direction) -> dict[str, Any]:
         "delay": direction.delay and _delay(direction.delay),
         "loss": direction.loss and _loss(direction.loss),
         "rate": direction.rate and _rate(direction.rate),
-        "queue": queue and _queue(queue),
+        "queue": queue and queue.model_dump(exclude_none=True),
         "duplicate_percent": direction.duplicate_percent,
     }
     return {name: value for name, value in parts.items() if value}
@@ -131,7 +123,3 @@ def _loss(loss: Loss) -> dict[str, Any]:
 
 def _rate(rate: Rate) -> dict[str, Any]:
     return {"trace_ms": list(link_files.values(rate))} if rate.is_from_file else {"mbit": rate.mbit}
-
-
-def _queue(queue: Queue) -> dict[str, Any]:
-    return queue.model_dump(exclude_none=True)

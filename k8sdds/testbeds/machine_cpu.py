@@ -52,7 +52,7 @@ class Processes(Shape):
 
 
 Owner = Callable[[Process], str | None]
-"""Returns whose process it is: `components.PARTICIPANT`, `components.NETWORK`, or None for any other program."""
+"""Returns whose process it is: `PARTICIPANT`, `NETWORK`, `SERVICE` or `LINK` of `components`; None: of any other."""
 
 
 class Usage:
@@ -72,11 +72,7 @@ class Usage:
 
 
 def parse(output: bytes, what: str) -> Processes:
-    """Parse what COMMAND printed. `what` names its source for the error.
-
-    Raises:
-        UnreadableError: It has another form.
-    """
+    """Parse what COMMAND printed. Raises UnreadableError, which names its source `what`, for another form."""
     document = reading.json_object(output, what)
     try:
         return Processes.model_validate(document)
@@ -116,6 +112,8 @@ def between(before: Usage, after: Usage, reading_s: float = 0.0) -> OutsideCpu |
         kernel_threads=(
             None if threads[0] is None or threads[1] is None else percent(threads[0], threads[1])
         ),
+        services=percent(before.of(components.SERVICE), after.of(components.SERVICE)),
+        links=percent(before.of(components.LINK), after.of(components.LINK)),
     )
 
 
@@ -127,4 +125,6 @@ def total(nodes: Sequence[OutsideCpu]) -> OutsideCpu:
         others=sum(node.others for node in nodes),
         # A node that sees the kernel's threads sees those of the whole machine.
         kernel_threads=max(threads, default=None),
+        services=sum(node.services for node in nodes),
+        links=sum(node.links for node in nodes),
     )

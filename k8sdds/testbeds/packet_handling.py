@@ -57,11 +57,7 @@ class PacketHandling:
 
 
 def parse(output: str) -> PacketHandling:
-    """Parse the output of `COMMAND`.
-
-    Raises:
-        ValueError: It has another form.
-    """
+    """Parse the output of `COMMAND`. Raises ValueError for another form."""
     sections = {name: (int(code), text) for name, code, text in _sections(output)}
     unreadable: dict[str, str] = {}
 

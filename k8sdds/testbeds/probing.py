@@ -30,15 +30,10 @@ class Place(Protocol):
     """Path of the supervisor there."""
 
     def run(self, argv: Sequence[str]) -> bytes:
-        """Return the standard output of a command.
-
-        Raises:
-            PrerequisiteError: It failed.
-            PartFailed: It was killed.
-        """
+        """Return the standard output of a command. Raises PrerequisiteError if it failed."""
 
     def running(self, argv: Sequence[str]) -> AbstractContextManager[Stop]:
-        """Run a command that prints `ready` to stderr while the context lasts. Raises like `run`."""
+        """Run a command that prints `ready` to stderr while the context lasts."""
 
 
 class _Report(Shape):
@@ -57,13 +52,13 @@ def new_token() -> str:
 
 
 def answering(receiver: Place, token: str, *options: str) -> AbstractContextManager[Stop]:
-    """Answer datagrams that contain a token while the context lasts. Raises like `Place.run`."""
+    """Answer datagrams that contain a token while the context lasts."""
     argv = [receiver.supervisor, "answer", "--port", str(PORT), "--token", token]
     return receiver.running([*argv, "--deadline", str(DEADLINE_S), *options])
 
 
 def ask(sender: Place, address: str, token: str, timeout_s: float, *options: str) -> dict[str, Any]:
-    """Send datagrams to an address and return the report about the answers. Raises like `Place.run`."""
+    """Send datagrams to an address and return the report about the answers."""
     argv = [sender.supervisor, "ask", "--to", host_and_port(address, PORT), "--token", token]
     output = sender.run([*argv, "--timeout", f"{timeout_s:.3f}", *options])
     try:
@@ -76,10 +71,7 @@ def ask(sender: Place, address: str, token: str, timeout_s: float, *options: str
 
 
 def answered(sender: Place, receiver: Place, address: str, count: int = DATAGRAMS, slack_s: float = 0) -> int:
-    """Return how many of `count` datagrams to a pod at an address are answered. Raises like `Place.run`.
-
-    `slack_s`: delay of the path, one way.
-    """
+    """Return how many of `count` datagrams to a pod are answered; `slack_s` is the delay of the path, one way."""
     token = new_token()
     with answering(receiver, token):
         report = ask(sender, address, token, TIMEOUT_S + 2 * slack_s, "--count", str(count))

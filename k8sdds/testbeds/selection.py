@@ -22,10 +22,7 @@ _REMEDY = "select a testbed again: k8sdds testbed lab"
 
 
 def sibling_image(image: str, name: str) -> str:
-    """Return the reference of another k8sdds image in the same registry path as `image`.
-
-    `k8sdds images push` pushes all images to one path.
-    """
+    """Return the reference of another k8sdds image in the registry path of `image`, to which all are pushed."""
     return f"{image.rpartition('/')[0]}/{name.rpartition('/')[2]}".lstrip("/")
 
 

@@ -101,6 +101,7 @@ def declaring(column: str) -> list[str]:
         name
         for name, workload in WORKLOADS.items()
         if column in (*workload.metrics, *workload.columns)
+        or (workload.tcp and column == "tcp_congestion_control")
         or any(axis.column == column for axis in axes(workload.options).values())
     ]
 

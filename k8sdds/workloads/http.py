@@ -196,7 +196,6 @@ class HttpRequests(RoundTripWorkload):
     program = Http()
     tcp = True
     metrics = ("requests_per_s", *ROUND_TRIPS)
-    columns = ("round_trip_count", "tcp_congestion_control")
 
     def unsupported(self, cell: Cell) -> str | None:
         if cell.payload_bytes != DEFAULT_PAYLOAD_BYTES:
@@ -205,7 +204,7 @@ class HttpRequests(RoundTripWorkload):
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         super().measure(record, outputs)
-        requests = aggregate.count(client["sent"] for client in outputs.publishers)
+        requests = aggregate.total(client["sent"] for client in outputs.publishers)
         seconds = aggregate.mean(client["measured_s"] for client in outputs.publishers)
         record.requests_per_s = aggregate.ratio(requests, seconds)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from k8sdds.model.axis import WORKLOAD, Axis, counted
 from k8sdds.model.measurement import Listener
@@ -22,15 +22,13 @@ from k8sdds.system.shapes import Count, Finite, Integer, Number, Shape
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Surroundings
-from k8sdds.workloads.protocol import RATE_MISSED
+from k8sdds.workloads.protocol import missed_rate
 from k8sdds.workloads.tools import Tool, ToolWorkload, server_of, whole_seconds, window, wrong_interval
 
 PORT = 5201
 """TCP port of the server: its default."""
 MAX_FLOWS = 128
-MAX_WRITE_BYTES = 1 << 20
-"""Longest write that iperf3 accepts."""
-MIN_DATAGRAM_BYTES, MAX_DATAGRAM_BYTES = 16, 65507
+MIN_DATAGRAM_BYTES = 16
 MAX_REPORT_BYTES = 64 << 20
 """Largest report: 128 flows, with a line for each second in both directions."""
 STDOUT = "stdout"
@@ -70,6 +68,7 @@ class Report(Shape):
 
     end: _End
     server_output_json: _Server
+    error: Any = None
 
     @property
     def warmup_bytes(self) -> int:
@@ -114,8 +113,8 @@ class Iperf3(Tool):
         return Command(argv, env, window=window(trial))
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
-        report = read(folder / FIRST_PUBLISHER.name / STDOUT)
-        if report is None:
+        report = Report.from_file(folder / FIRST_PUBLISHER.name / STDOUT, MAX_REPORT_BYTES)
+        if report is None or report.error is not None:
             return None
         sent, received = report.end.sum_sent, report.end.sum_received
         datagrams = report.end.sum if self._udp else None
@@ -149,15 +148,6 @@ class Iperf3(Tool):
         return reading.one_line(message, 300) if isinstance(message, str) else super().error(folder)
 
 
-def read(path: Path) -> Report | None:
-    """Return the report that a client printed; None if it is incomplete, of another shape, or an error."""
-    try:
-        document = reading.json_file(path, max_bytes=MAX_REPORT_BYTES)
-        return None if "error" in document else Report.model_validate(document)
-    except (OSError, reading.UnreadableError, ValidationError):
-        return None
-
-
 class StreamOptions(Strict):
     """Options of tests of streams."""
 
@@ -174,6 +164,13 @@ class Stream(ToolWorkload):
 
     options: type[Strict] = StreamOptions
     uses = ("rate",)
+    longest_write_bytes: int
+    """Longest write that iperf3 accepts."""
+
+    def unsupported(self, cell: Cell) -> str | None:
+        too_long = cell.payload_bytes > self.longest_write_bytes
+        limit = f"iperf3 writes at most {self.longest_write_bytes} bytes at once" if too_long else None
+        return super().unsupported(cell) or limit
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
         _, length_s = whole_seconds(outputs.trial)
@@ -186,14 +183,20 @@ class Stream(ToolWorkload):
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         record.throughput_mbps = aggregate.mean(summary["throughput_mbps"] for summary in outputs.subscribers)
         record.interval_s = aggregate.mean(summary["measured_s"] for summary in outputs.subscribers)
-        record.retransmits = aggregate.count(summary["retransmits"] for summary in outputs.publishers)
+        record.retransmits = aggregate.total(summary["retransmits"] for summary in outputs.publishers)
         record.achieved_rate_percent = achieved_rate_percent(outputs)
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        achieved = achieved_rate_percent(outputs)
-        if achieved is None or achieved >= 100 * (1 - RATE_MISSED):
-            return []
-        return [f"rate: {achieved:.3g} % of {outputs.trial.cell.rate:g} writes/s were sent"]
+        return missed_rate(achieved_rate_percent(outputs), f"{outputs.trial.cell.rate:g} writes/s")
+
+    def lost(self, record: Metrics) -> str:
+        """Describe what did not arrive."""
+        raise NotImplementedError
+
+    def describe(self, record: Metrics) -> str:
+        if record.throughput_mbps is None:
+            return "throughput unknown"
+        return f"{number(record.throughput_mbps)} Mbit/s, {self.lost(record)}"
 
 
 def achieved_rate_percent(outputs: TrialOutputs) -> float | None:
@@ -203,13 +206,8 @@ def achieved_rate_percent(outputs: TrialOutputs) -> float | None:
         cell.rate * cell.payload_bytes * sum(summary["measured_s"] or 0 for summary in outputs.publishers)
     )
     return aggregate.ratio(
-        aggregate.count(summary["sent_bytes"] for summary in outputs.publishers), offered, 100
+        aggregate.total(summary["sent_bytes"] for summary in outputs.publishers), offered, 100
     )
-
-
-def write_limit(cell: Cell, longest: int) -> str | None:
-    """Return why iperf3 rejects the payload of a cell, or None."""
-    return f"iperf3 writes at most {longest} bytes at once" if cell.payload_bytes > longest else None
 
 
 class TcpStreamOptions(StreamOptions):
@@ -231,15 +229,10 @@ class TcpStream(Stream):
     program = Iperf3()
     tcp = True
     metrics = ("throughput_mbps", "retransmits")
-    columns = ("tcp_congestion_control",)
+    longest_write_bytes = 1 << 20
 
-    def unsupported(self, cell: Cell) -> str | None:
-        return super().unsupported(cell) or write_limit(cell, MAX_WRITE_BYTES)
-
-    def describe(self, record: Metrics) -> str:
-        if record.throughput_mbps is None:
-            return "throughput unknown"
-        return f"{number(record.throughput_mbps)} Mbit/s, {record.retransmits or 0} retransmits"
+    def lost(self, record: Metrics) -> str:
+        return f"{record.retransmits or 0} retransmits"
 
 
 class UdpStream(Stream):
@@ -248,11 +241,12 @@ class UdpStream(Stream):
     name = "udp-stream"
     program = Iperf3(udp=True)
     metrics = ("throughput_mbps", "samples_per_s", "stream_jitter_us")
+    longest_write_bytes = 65507
 
     def unsupported(self, cell: Cell) -> str | None:
         if cell.payload_bytes < MIN_DATAGRAM_BYTES:
             return f"a datagram of iperf3 has at least {MIN_DATAGRAM_BYTES} bytes"
-        return super().unsupported(cell) or write_limit(cell, MAX_DATAGRAM_BYTES)
+        return super().unsupported(cell)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         super().measure(record, outputs)
@@ -260,7 +254,5 @@ class UdpStream(Stream):
             record.samples_per_s = aggregate.ratio(server["received"], server["measured_s"])
             record.stream_jitter_us = server["jitter_us"]
 
-    def describe(self, record: Metrics) -> str:
-        if record.throughput_mbps is None:
-            return "throughput unknown"
-        return f"{number(record.throughput_mbps)} Mbit/s, lost {record.lost_percent or 0:.2f} %"
+    def lost(self, record: Metrics) -> str:
+        return f"lost {record.lost_percent or 0:.2f} %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from k8sdds.results import histograms
-from k8sdds.results.histograms import VALUES_BEYOND
+from k8sdds.results.histograms import NOTHING_ARRIVED, VALUES_BEYOND
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.numbers import number
 from k8sdds.workloads.outputs import TrialOutputs
@@ -22,17 +22,11 @@ def set_percentiles(
     missing_percent: float = 0,
     episodes: Mapping[str, int] | None = None,
 ) -> None:
-    """Set the keys `KIND_QUANTITY_us` of a record.
+    """Set the keys `KIND_QUANTITY_us` of a record from values in µs, whose `count` is None if it is unknown.
 
-    Args:
-        record: The record.
-        kind: What was timed: `latency`, `loaded_latency` or `delay`.
-        count: The number of values; None if unknown, so that no percentile is refused.
-        values: The values in µs by quantity, such as `mean` and `p90`.
-        missing_percent: The share of samples or pings without a value. They may have been the slowest ones, so a
-            percentile P is refused if it is more than half of those above it, (100 − P)/2 %.
-        episodes: The number of episodes of values above each percentile, by quantity; None if the order of the
-            values is unknown, so that only their number decides.
+    `missing_percent` is the share of samples or pings without a value. They may have been the slowest ones, so a
+    percentile P is refused if it is more than half of those above it, (100 − P)/2 %. `episodes` has the number of
+    episodes above each percentile; None if the order of the values is unknown, so that only their number decides.
     """
     setattr(record, f"{kind}_count", count)
     for quantity, value in values.items():
@@ -51,7 +45,9 @@ def set_percentiles(
             reason = f"{count} values, {needed} are needed"
         elif above is not None and above < VALUES_BEYOND:
             reason = f"{above} episodes above it, {VALUES_BEYOND} are needed ({count} values)"
-        if missing_percent > most:
+        if count == 0:
+            reason = NOTHING_ARRIVED
+        elif missing_percent > most:
             reason = f"{missing_percent:.3g} % of the values are missing, at most {most:.3g} % may be"
         setattr(record, key, None if reason else value)
         if reason:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from k8sdds.model.reason import Reason
+from k8sdds.model.reason import NO_SAMPLES, Reason
 from k8sdds.model.trial import PUBLISHER, Cell
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.rows import LATENCY
@@ -46,8 +46,7 @@ class Latency(Workload):
         return cell.rate or None
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        quantities = ("mean", *histograms.PERCENTILES, "max")
-        values = {quantity: outputs.latency_us("latency_ns", quantity) for quantity in quantities}
+        values = {name: outputs.latency_us("latency_ns", name) for name in histograms.QUANTITIES}
         missing = latencies.unanswered_percent(outputs)
         episodes = outputs.episodes("latency_ns")
         latencies.set_percentiles(record, "latency", _count(outputs), values, missing, episodes)
@@ -68,7 +67,7 @@ class Latency(Workload):
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
         timed = [summary["latency_ns"] for summary in outputs.publishers]
         if not any(values and values.get("count") != 0 for values in timed):
-            return Reason("no-samples", "no round trip was timed")
+            return Reason(NO_SAMPLES, "no round trip was timed")
         return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
@@ -80,6 +79,8 @@ class Latency(Workload):
 
 def _count(outputs: TrialOutputs) -> int | None:
     """Return the number of round trips. RTI PerfTest does not print it: each sample that arrives is one."""
+    if any(summary["pongs_received"] == 0 for summary in outputs.publishers):
+        return 0
     counts = [(summary["latency_ns"] or {}).get("count") for summary in outputs.publishers]
     received = [summary["received"] for summary in outputs.subscribers]
     return next((count for count in counts if count is not None), min(received, default=None))

@@ -14,7 +14,7 @@ from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.link import KERNEL
 from k8sdds.model.outages import Phase
 from k8sdds.model.rate_profile import CONSTANT
-from k8sdds.model.reason import NO_MATCH, PEER_LOST, Reason
+from k8sdds.model.reason import NO_MATCH, NO_SAMPLES, PEER_LOST, Reason
 from k8sdds.model.trial import (
     FIRST_PUBLISHER,
     FIRST_SUBSCRIBER,
@@ -189,7 +189,7 @@ class Outage(Paced):
     @override
     def is_result(self, failure: Reason, outputs: TrialOutputs) -> bool:
         # If a new participant finds no peers, or the others lose a peer for good, the middleware did not recover.
-        return failure.code in (PEER_LOST, NO_MATCH, "no-samples") and self.invalid(outputs) is None
+        return failure.code in (PEER_LOST, NO_MATCH, NO_SAMPLES) and self.invalid(outputs) is None
 
     @override
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
@@ -213,7 +213,7 @@ class Outage(Paced):
             _set(record, name, aggregate.complete_max(values), f"{what} {within}")
         recovered = sum(one.full_ms is not None for one in found)
         record.recovered_percent = aggregate.ratio(recovered, len(found), 100)
-        record.outage_late = aggregate.count(one.late for one in found)
+        record.outage_late = aggregate.total(one.late for one in found)
         if record.recovery_full_ms is None:
             _set(record, "recovery_bytes", None, f"not recovered {within}")
         elif (links := link_statistics.read(outputs.folder)) is not None:
@@ -242,7 +242,7 @@ class Outage(Paced):
                 any(one.at_us < failed_us[name] for one in own.get(publisher, ()))
                 for name, own in seen.items()
             ):
-                return Reason("no-samples", f"nothing arrived from pub{publisher} before the outage")
+                return Reason(NO_SAMPLES, f"nothing arrived from pub{publisher} before the outage")
         return None
 
     @override

@@ -82,9 +82,11 @@ class TrialOutputs:
         """Return the payload that a participant received in the measured interval; None if it receives none."""
         return self._payload_bytes(participant, "delivered_bytes", "received")
 
-    def warmup_bytes(self, participant: Participant) -> int | None:
-        """Return the payload that a participant received in the warm-up; None if it receives none."""
-        return self._payload_bytes(participant, "warmup_delivered_bytes", "warmup_received")
+    def attempt_bytes(self, participant: Participant) -> int | None:
+        """Return the same with the warm-up: what it received between the readings of the links."""
+        warmup = self._payload_bytes(participant, "warmup_delivered_bytes", "warmup_received")
+        measured = self.delivered_bytes(participant)
+        return None if measured is None else measured + (warmup or 0)
 
     def _payload_bytes(self, participant: Participant, own: str, samples: str) -> int | None:
         """Return bytes that a program counted itself, or else those of the samples that a subscriber counted."""

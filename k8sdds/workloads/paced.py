@@ -9,12 +9,13 @@ from pydantic import Field
 
 from k8sdds.model import rate_profile
 from k8sdds.model.axis import WORKLOAD, Axis
-from k8sdds.model.reason import Reason
+from k8sdds.model.reason import NO_SAMPLES, Reason
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import Summary
 from k8sdds.perftest.rows import THROUGHPUT
 from k8sdds.results import aggregate, histograms
+from k8sdds.results.histograms import NOTHING_ARRIVED
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.numbers import number
 from k8sdds.system.strict import Strict
@@ -93,7 +94,9 @@ class Paced(Workload):
         error = outputs.measurement.clock_error
         record.clock_error_us = error.bound_us if error is not None else None
         delays = delays_of(outputs, record.delay_method)
-        if delays is not None:
+        if any(summary["received"] == 0 for summary in outputs.subscribers):
+            latencies.set_percentiles(record, "delay", 0, dict.fromkeys(histograms.QUANTITIES))
+        elif delays is not None:
             values = histograms.quantities_us(delays)
             latencies.set_percentiles(
                 record,
@@ -112,7 +115,7 @@ class Paced(Workload):
         if len(received) != 1:
             return {}
         record = Metrics(delay_method=SHARED_CLOCK)
-        delays = {q: received[0].get(f"delay_{q}_us") for q in ("mean", *histograms.PERCENTILES, "max")}
+        delays = {q: received[0].get(f"delay_{q}_us") for q in histograms.QUANTITIES}
         count, lost_percent = round(received[0]["samples"]), received[0]["lost_percent"]
         latencies.set_percentiles(record, "delay", count, delays, lost_percent)
         return record.model_dump(include=record.model_fields_set)
@@ -120,7 +123,7 @@ class Paced(Workload):
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
         method, _ = _method(outputs)
         if not any(tag in outputs.latencies for tag in TAGS[method]):
-            return Reason("no-samples", "no delay was measured")
+            return Reason(NO_SAMPLES, "no delay was measured")
         return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
@@ -145,7 +148,7 @@ class Paced(Workload):
     def describe(self, record: Metrics) -> str:
         known = {"p90": record.delay_p90_us, "p99": record.delay_p99_us}
         parts = [f"{name} {number(value / 1000)} ms" for name, value in known.items() if value is not None]
-        parts = parts or ["unknown"]
+        parts = parts or [NOTHING_ARRIVED if record.delay_count == 0 else "unknown"]
         if missed := record.deadline_missed_percent:
             parts.append(f"{missed:.2f} % missed the deadline")
         return f"delay {', '.join(parts)}"
@@ -167,8 +170,8 @@ def set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:
     """Set what was sent on schedule, jitter, missed deadlines and ages, and the delays of each subscriber."""
     record.delay_method, _ = _method(outputs)
     schedules = [summary["schedule"] or {} for summary in outputs.publishers]
-    record.scheduled = aggregate.count(schedule.get("samples") for schedule in schedules)
-    record.late = aggregate.count(schedule.get("late") for schedule in schedules)
+    record.scheduled = aggregate.total(schedule.get("samples") for schedule in schedules)
+    record.late = aggregate.total(schedule.get("late") for schedule in schedules)
     record.achieved_rate_percent = aggregate.ratio(record.sent, record.scheduled, 100)
     subscribers = {
         participant.name: summary
@@ -181,22 +184,23 @@ def set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:
     own = record.delay_by_subscriber.values()
     # Differences between delays do not depend on the difference between two clocks.
     record.delay_jitter_us = aggregate.mean(delays["jitter_us"] for delays in own)
-    record.deadline_missed = aggregate.count(delays.get("missed") for delays in own)
+    record.deadline_missed = aggregate.total(delays.get("missed") for delays in own)
     expected = (record.scheduled or 0) * len(subscribers)
     record.deadline_missed_percent = aggregate.ratio(record.deadline_missed, expected, 100)
     for name in ("age_mean_us", "age_p99_us", "age_max_us", "blind_ms"):
         setattr(record, name, aggregate.complete_max(one.get(name) for one in own))
     if outputs.trial.cell.test_options.get("deadline_ms"):
-        record.gaps = aggregate.count(one.get("gaps") for one in own)
+        record.gaps = aggregate.total(one.get("gaps") for one in own)
 
 
 def _of_subscriber(subscriber: Summary, record: Metrics) -> dict[str, Any]:
     """Return the counts of a subscriber, and its delays if they are one-way. An unknown percentile is None."""
     arrivals = subscriber["arrivals"]
+    jitter_us = aggregate.ratio(arrivals["jitter_ns"], 1000)
     own = {
         "received": subscriber["received"],
         "lost": subscriber["lost"],
-        "jitter_us": aggregate.ratio(arrivals["jitter_ns"], 1000),
+        "jitter_us": jitter_us if (subscriber["received"] or 0) > 1 else None,
         **_freshness(arrivals, record.delay_method),
     }
     if record.delay_method == HALF_ROUND_TRIP:

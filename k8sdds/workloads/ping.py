@@ -134,7 +134,6 @@ class Ping(RoundTripWorkload):
         "round_trip_p50_us", "round_trip_mean_us", "round_trip_p90_us", "round_trip_p99_us", "round_trip_p999_us",
         "round_trip_p9999_us", "round_trip_max_us", "pings_unanswered_percent",
     )  # fmt: skip
-    columns = ("round_trip_count",)
 
     def unsupported(self, cell: Cell) -> str | None:
         if not MIN_PAYLOAD_BYTES <= cell.payload_bytes <= MAX_PAYLOAD_BYTES:

@@ -7,14 +7,13 @@ from pathlib import Path
 from statistics import fmean, quantiles
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from k8sdds.model.axis import WORKLOAD, Axis, counted, named
 from k8sdds.model.reason import NO_MATCH, Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
-from k8sdds.system import reading
 from k8sdds.system.shapes import Integer, Number, Shape
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
@@ -78,10 +77,7 @@ class Starts(Shape):
 
 def read(folder: Path) -> Starts | None:
     """Return how the pods of an attempt started; None if the file is missing or of another shape."""
-    try:
-        return Starts.model_validate(reading.json_object(reading.data(folder / FILE), FILE))
-    except (OSError, reading.UnreadableError, ValidationError):
-        return None
+    return Starts.from_file(folder / FILE)
 
 
 class PodStart(Exchange):
@@ -92,6 +88,7 @@ class PodStart(Exchange):
     program = Transactions("--udp")
     """What the participants do after the pods were timed, which proves the path of the network."""
     histograms: tuple[str, ...] = ()
+    columns = ()
     metrics: tuple[str, ...] = (
         "pods_ready_s", "pod_start_mean_s", "pod_start_p50_s", "pod_start_p90_s", "pod_scheduling_s", "pod_network_s",
         "pod_containers_s", "pods_matched_s", "pods_matching_s",

@@ -74,16 +74,10 @@ class Program(Protocol):
     # -- a trial --------------------------------------------------------------------------------------
 
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
-        """Return the command of a participant. Raises InputError if the program cannot do it."""
+        """Return the command of a participant."""
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
-        """Return the summary of a participant; None if there is no complete one.
-
-        Args:
-            trial: What was measured.
-            participant: The participant.
-            folder: The attempt's raw files, with one folder for each participant.
-        """
+        """Return the summary of a participant, from the raw files of the attempt; None if there is no complete one."""
 
     def convert(self, trial: Trial, folder: Path) -> None:
         """Write the latencies that a program printed as a histogram log into the folder of the participant."""

@@ -19,6 +19,13 @@ RATE_MISSED = 0.02
 """Fraction by which an offered rate may be missed without a warning."""
 
 
+def missed_rate(achieved_percent: float | None, offered: str) -> list[str]:
+    """Return a warning if an offered rate, such as `100 samples/s`, was missed."""
+    if achieved_percent is None or achieved_percent >= 100 * (1 - RATE_MISSED):
+        return []
+    return [f"rate: {achieved_percent:.3g} % of {offered} were sent"]
+
+
 class NoOptions(Strict):
     """The options of a workload that has none."""
 
@@ -105,11 +112,7 @@ class Workload(Protocol):
     """PerfTest's name of the mode in which it runs this workload; empty if PerfTest does not run it."""
 
     def shown(self, delay_method: str | None) -> tuple[str, ...]:
-        """Return the tags of the latencies whose merged distribution is shown in reports.
-
-        Args:
-            delay_method: The column of this name in the trial's record.
-        """
+        """Return the tags of the latencies whose distribution reports show, for the `delay_method` of a record."""
         return self.histograms
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
@@ -120,9 +123,7 @@ class Workload(Protocol):
     ) -> dict[str, Any]:
         """Return the metrics of an imported trial; empty if no other program writes logs of this test.
 
-        Args:
-            received: The quantities in the summary of each subscriber (perftest.log).
-            timed: The quantities in the latency summary of each publisher.
+        `received` has the quantities in the summary of each subscriber (perftest.log), `timed` those of each publisher.
         """
         return {}
 

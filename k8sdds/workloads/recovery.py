@@ -40,13 +40,7 @@ def window_s(rate: float) -> float:
 
 
 def of(arrivals: Sequence[Arrival], outage: Interruption, rate: float) -> Recovery:
-    """Return how a subscriber recovered.
-
-    Args:
-        arrivals: What arrived from a publisher in the measured interval, in order.
-        outage: When something failed.
-        rate: Samples that the publisher sends per second.
-    """
+    """Return how a subscriber recovered, from what arrived in order of a publisher that sends at a rate."""
     after = [arrival for arrival in arrivals if arrival.at_us >= outage.failed_us]
     # What was sent before the failure can be late, and says nothing about what passes since.
     fresh = [each.at_us for each in after if each.fresh and each.at_us - each.delay_us >= outage.failed_us]
@@ -91,21 +85,16 @@ def _full_us(arrivals: Sequence[Arrival], outage: Interruption, rate: float) -> 
 
 
 def extra_bytes(links: LinkStatistics, outage: Interruption, until_us: float) -> float | None:
-    """Return what the link of the failed node carried from the repair on, above the usual; None: unknown.
-
-    Args:
-        links: The statistics of the links (`links.json`).
-        outage: When something failed.
-        until_us: When the recovery is over.
-    """
+    """Return what the link of the failed node carried from the repair on, above the usual; None: unknown."""
     link = links.links.get(outage.node)
-    if link is None:
+    started_us = links.started_us_of(outage.node)
+    if link is None or outage.failed_us < started_us:
         return None
     extra = 0.0
     for series in (link.up.series, link.down.series):
         width_us, carried = series.bin_ms * 1000, series.bytes_out
         failed, repaired, last = (
-            int((moment - outage.links_started_us) // width_us)
+            int((moment - started_us) // width_us)
             for moment in (outage.failed_us, outage.repaired_us, until_us)
         )
         usual = sorted(carried[max(failed // 2, failed - 20) : failed])

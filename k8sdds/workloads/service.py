@@ -48,7 +48,7 @@ class Service(Exchange):
     program = Transactions("--new-connections")
     tcp = True
     metrics = ("connections_per_s", "conntrack_entries", *ROUND_TRIPS)
-    columns = ("round_trip_count", "tcp_congestion_control", "service_connections", "service_tracked")
+    columns = (*Exchange.columns, "service_connections", "service_tracked")
 
     def services(self, cell: Cell) -> ServiceSet:
         options = ServiceOptions(**cell.test_options)

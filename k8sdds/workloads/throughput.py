@@ -19,7 +19,7 @@ from k8sdds.system.numbers import number
 from k8sdds.system.strict import Strict
 from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
-from k8sdds.workloads.protocol import RATE_MISSED, Workload
+from k8sdds.workloads.protocol import Workload, missed_rate
 
 SPAN_TOLERANCE = 0.1
 """Deviation of the interval in which a subscriber received samples, as a fraction of the measured time, from which
@@ -78,7 +78,7 @@ class Throughput(Workload):
         missing = latencies.unanswered_percent(outputs)
         episodes = outputs.episodes("loaded_latency_ns")
         latencies.set_percentiles(
-            record, "loaded_latency", aggregate.count(counts), values, missing, episodes
+            record, "loaded_latency", aggregate.total(counts), values, missing, episodes
         )
         latencies.set_pings(record, outputs)
 
@@ -101,9 +101,7 @@ class Throughput(Workload):
     def warnings(self, outputs: TrialOutputs) -> list[str]:
         duration_s = outputs.trial.duration_s
         warnings = [str(uneven) for uneven in _uneven(outputs)]
-        achieved = achieved_rate_percent(outputs)
-        if achieved is not None and achieved < 100 * (1 - RATE_MISSED):
-            warnings.append(f"rate: {achieved:.3g} % of {outputs.trial.cell.rate:g} samples/s were sent")
+        warnings += missed_rate(achieved_rate_percent(outputs), f"{outputs.trial.cell.rate:g} samples/s")
         for summary in outputs.publishers:
             measured_s = summary["measured_s"]
             if measured_s and measured_s > (1 + MISSED) * duration_s:
@@ -154,7 +152,7 @@ def _uneven(outputs: TrialOutputs) -> list[Reason]:
             f" {_measured_s(outputs):.3g} s measured; measure longer",
         )
         for participant, summary in outputs.summaries_of(SUBSCRIBER).items()
-        if _is_uneven(outputs, summary)
+        if summary["received"] and _is_uneven(outputs, summary)
     ]
 
 
@@ -177,4 +175,4 @@ def interval_s(subscriber: Summary) -> float | None:
 def achieved_rate_percent(outputs: TrialOutputs) -> float | None:
     """Return the rate of all publishers in percent of the offered one; None without a rate or if it is unknown."""
     offered = outputs.trial.cell.rate * sum(summary["measured_s"] or 0 for summary in outputs.publishers)
-    return aggregate.ratio(aggregate.count(summary["sent"] for summary in outputs.publishers), offered, 100)
+    return aggregate.ratio(aggregate.total(summary["sent"] for summary in outputs.publishers), offered, 100)

@@ -82,6 +82,7 @@ class RoundTripWorkload(ToolWorkload):
 
     measured_by: Role = PUBLISHER
     histograms: tuple[str, ...] = (ROUND_TRIP,)
+    columns: tuple[str, ...] = ("round_trip_count",)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         timed = outputs.latencies.get(ROUND_TRIP)

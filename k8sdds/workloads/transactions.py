@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from k8sdds.model.axis import WORKLOAD, Axis, counted
 from k8sdds.model.measurement import Listener, Window
@@ -19,7 +19,6 @@ from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Tr
 from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate, histograms
 from k8sdds.results.metrics import Metrics
-from k8sdds.system import reading
 from k8sdds.system.errors import K8sddsError, Problem
 from k8sdds.system.paths import native_program
 from k8sdds.system.shapes import Finite, Integer, Shape
@@ -88,10 +87,8 @@ class Transactions(Program):
         return Command([*argv, "--histogram-file", str(surroundings.paths.files / histograms.LOG)])
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
-        try:
-            document = reading.json_file(folder / FIRST_PUBLISHER.name / "stdout")
-            report = Report.model_validate(document)
-        except (OSError, reading.UnreadableError, ValidationError):
+        report = Report.from_file(folder / FIRST_PUBLISHER.name / "stdout")
+        if report is None:
             return None
         size = trial.cell.payload_bytes
         data = {
@@ -128,7 +125,7 @@ class Exchange(RoundTripWorkload):
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         super().measure(record, outputs)
-        transactions = aggregate.count(summary["received"] for summary in outputs.subscribers)
+        transactions = aggregate.total(summary["received"] for summary in outputs.subscribers)
         seconds = aggregate.mean(client["measured_s"] for client in outputs.publishers)
         setattr(record, self.metrics[0], aggregate.ratio(transactions, seconds))
 
@@ -148,7 +145,6 @@ class TcpRr(Exchange):
     program = Transactions()
     tcp = True
     metrics = ("transactions_per_s", *ROUND_TRIPS)
-    columns = ("round_trip_count", "tcp_congestion_control")
 
 
 class UdpRr(Exchange):
@@ -158,7 +154,6 @@ class UdpRr(Exchange):
     program = Transactions("--udp")
     longest_payload = 65507
     metrics = ("transactions_per_s", *ROUND_TRIPS)
-    columns = ("round_trip_count",)
 
 
 class TcpCrr(Exchange):
@@ -168,7 +163,6 @@ class TcpCrr(Exchange):
     program = Transactions("--new-connections")
     tcp = True
     metrics = ("connections_per_s", "conntrack_entries", *ROUND_TRIPS)
-    columns = ("round_trip_count", "tcp_congestion_control")
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         super().measure(record, outputs)

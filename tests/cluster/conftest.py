@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import base64
-import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +19,9 @@ from k8sdds.system.paths import shared
 from k8sdds.testbeds.cluster import namespace as campaign_namespace
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
-from tests.measuring import Command
+from tests.measuring import ENDS_S, Command, running, wait
 
 USER = "k8sdds-test"
-STARTS_S, ENDS_S = 300, 300
-"""How long a campaign may take until something happens in it, and until it has ended after Ctrl-C."""
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PATHS = {
     "Namespace": f"{CORE}/namespaces", "ClusterRole": f"{RBAC}/clusterroles",
@@ -105,30 +100,6 @@ def user(admin: KubernetesClient, one_machine: Deployed, tmp_path_factory: pytes
     return User(kubeconfig, ("--testbed", "cluster", "--kubeconfig", str(kubeconfig)))
 
 
-@contextmanager
-def running(folder: Path, *args: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a campaign in a folder while the context lasts, and interrupt it at the end if it still runs."""
-    with subprocess.Popen(
-        [str(K8SDDS), "run", *args], cwd=folder, env=environment(folder) | variables, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
-                process.communicate(timeout=ENDS_S)
-
-
-def wait(condition: Callable[[], object], process: subprocess.Popen[str], what: str) -> None:
-    """Wait until something has happened in a running campaign."""
-    end = time.monotonic() + STARTS_S
-    while not condition():
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def k8sdds(user: User, tmp_path: Path) -> Command:
     """Run the command as a user with minimal rights, in an empty folder."""
@@ -163,4 +134,4 @@ def nothing_left(admin: KubernetesClient) -> Iterator[None]:
         campaign_namespace.wait_deleted(admin, item["metadata"]["name"])
 
 
-__all__ = ["ApiError", "Command", "User", "account", "apply", "rights"]
+__all__ = ["ENDS_S", "ApiError", "Command", "User", "account", "apply", "rights", "running", "wait"]

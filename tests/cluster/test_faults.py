@@ -14,18 +14,11 @@ from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from tests.cluster.conftest import Command, User, running, wait
 from tests.clusters import Deployed
+from tests.measuring import experiment
 from tests.sampling import sampled
 
-EXPERIMENT = """
-name: faults
-repetitions: 4
-duration_s: 2
-warmup_s: 0.2
-sweeps:
-  - networks: [flannel-vxlan]
-    test: [latency]
-baseline: flannel-vxlan
-"""
+SWEEP = "  - {networks: flannel-vxlan, test: latency}\n"
+EXPERIMENT = experiment(SWEEP, name="faults", baseline="flannel-vxlan", repetitions=4, duration_s=2)
 DURATION_S = 240
 CUT_S = 8
 AWAY_S = 20
@@ -165,17 +158,16 @@ def test_clean_deletes_leftovers_and_keeps_what_is_in_use(
     user: User, admin: KubernetesClient, one_machine: Deployed, k8sdds: Command, tmp_path: Path
 ) -> None:
     """The Lease that a killed campaign leaves does not block a change of the cluster."""
-    (tmp_path / "faults.yaml").write_text(EXPERIMENT)
+    # Longer than any request of this test takes: it is killed.
+    text = experiment(SWEEP, name="faults", baseline="flannel-vxlan", repetitions=100, duration_s=2)
+    (tmp_path / "faults.yaml").write_text(text)
 
     def namespaces() -> list[dict[str, Any]]:
         listed = admin.get(f"{CORE}/namespaces", labelSelector=leases.SELECTOR)["items"]
         return [item for item in listed if "deletionTimestamp" not in item["metadata"]]
 
     def held_leases() -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = admin.get(f"{leases.LEASES}/leases", labelSelector=leases.SELECTOR)[
-            "items"
-        ]
-        return listed
+        return list(admin.get(f"{leases.LEASES}/leases", labelSelector=leases.SELECTOR)["items"])
 
     with running(tmp_path, "./faults.yaml", *user.options, "-o", "run") as process:
         wait(held_leases, process, "the Lease")

@@ -10,6 +10,7 @@ from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.middleware.connext import SERVICE as CONNEXT
 from k8sdds.middleware.connext import settings
 from k8sdds.middleware.fastdds import SERVER as FASTDDS
+from k8sdds.middleware.zenoh import ROUTER as ZENOH
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.versions import PERFTEST_IMAGE
@@ -49,6 +50,8 @@ def test_objects_pass_strict_validation_and_pod_security(
     manifests = [
         *FASTDDS.objects(name),
         *CONNEXT.objects(name, image="registry.example/cds:1"),
+        *ZENOH.objects(name),
+        *ZENOH.at("somewhere", host=False).objects(name),
         *node_meter.objects(name, filters=privileged),
     ]
     for manifest in manifests:

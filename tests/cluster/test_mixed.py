@@ -29,7 +29,6 @@ SPACE = "k8sdds-mixed"
 
 
 def on_node(one_machine: Deployed, node: str, *args: str) -> None:
-    """Run `ctr images …` on a node."""
     exec_ = ("nodes", "exec", f"{one_machine.name}/{node}", "--")
     one_machine.k8sdds(*exec_, "ctr", "-n", "k8s.io", "images", *args)
 

@@ -9,16 +9,12 @@ import pytest
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from tests.cluster.conftest import Command, User, account, apply, rights
 from tests.clusters import Deployed
-from tests.measuring import valid_attempts
+from tests.measuring import experiment, valid_attempts
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
-ALONE = """name: alone
-baseline: flannel-vxlan
-repetitions: 1
-duration_s: 0.5
-sweeps:
+SWEEP = """\
   - networks: [flannel-vxlan]
     test: latency
 """
@@ -48,7 +44,7 @@ def test_an_unproven_path_is_reported(
         obj["metadata"]["name" if obj["kind"] == "Namespace" else "namespace"] = "k8sdds-strict"
     objects[0]["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
     apply(admin, objects)
-    (tmp_path / "alone.yaml").write_text(ALONE)
+    (tmp_path / "alone.yaml").write_text(experiment(SWEEP, baseline="flannel-vxlan", duration_s=0.5))
     options = ("--testbed", "cluster", "--kubeconfig", str(kubeconfig), "--namespace", "k8sdds-strict")
     done = k8sdds("run", "./alone.yaml", *options, "--pod-network", "flannel-vxlan", "-o", "run")
     admin.delete(f"{CORE}/namespaces/k8sdds-strict")

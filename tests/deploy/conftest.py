@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +34,6 @@ class Server:
 
     @property
     def key(self) -> Path:
-        """Path of the server's host key."""
         return self.folder / f"{self.name}.key"
 
     def start(self) -> None:
@@ -60,14 +60,12 @@ class Server:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop the server."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait(STARTS_S)
             self.process = None
 
     def new_host_key(self, kind: str = "ed25519") -> None:
-        """Replace the host key."""
         self.key.unlink(missing_ok=True)
         subprocess.run(["dropbearkey", "-t", kind, "-f", str(self.key)], check=True, capture_output=True)
 
@@ -91,12 +89,10 @@ class Farm:
 
     @property
     def login_key(self) -> Path:
-        """Path of the user's private key."""
         return self.folder / "login"
 
     @property
     def known_hosts(self) -> Path:
-        """Path of the user's known_hosts file."""
         return self.folder / "known_hosts"
 
     def add(self, *names: str, known: bool = True, options: tuple[str, ...] = ()) -> list[Target]:
@@ -155,22 +151,41 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
         server.stop()
 
 
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Provide a state folder, which is also that of this process."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(folder))
+    return folder
+
+
 Up = Callable[..., list[nodes.LocalNode]]
 
 
-@pytest.fixture
-def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
-    """Return a function that creates local nodes, given the cluster and their specifications; remove them at the end."""
+@contextmanager
+def local_nodes(folder: Path) -> Iterator[Up]:
+    """Provide a function that creates local nodes, given the cluster and their specifications; remove them at the end."""
     if os.geteuid() != 0:
         pytest.skip("local nodes need root: make test")
-    (tmp_path / "state").mkdir(mode=0o700)
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
+    (folder / "state").mkdir(mode=0o700)
     clusters: list[str] = []
 
     def create(cluster: str, *specs: nodes.NodeSpec) -> list[nodes.LocalNode]:
         clusters.append(cluster)
         return nodes.up(cluster, specs)
 
-    yield create
-    for cluster in clusters:
-        nodes.down(cluster)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("K8SDDS_STATE_DIR", str(folder / "state"))
+        try:
+            yield create
+        finally:
+            for cluster in clusters:
+                nodes.down(cluster)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    """Return a function that creates the local nodes of a test (`local_nodes`)."""
+    with local_nodes(tmp_path) as create:
+        yield create

@@ -44,3 +44,11 @@ def await_port(address: tuple[str, int]) -> None:
                 return
         time.sleep(0.05)
     raise AssertionError(f"nothing listens on {address}")
+
+
+def certificate(folder: Path, *names: str) -> None:
+    """Write server.crt, a certificate of these host names that clients have to trust, and server.key."""
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "server.key")
+    hosts = ("-subj", f"/CN={names[0]}", "-addext", "subjectAltName=" + ",".join(f"DNS:{n}" for n in names))
+    argv = ["openssl", "req", "-x509", "-days", "2", *key, *hosts, "-out", "server.crt"]
+    subprocess.run(argv, check=True, capture_output=True, cwd=folder)

@@ -66,11 +66,9 @@ class Site:
     profile: Path
 
     def k8sdds(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """Run a command."""
         return run(self.state, *args, timeout_s=TIMEOUT_S)
 
     def succeed(self, *args: str) -> str:
-        """Run a command that must succeed, and return its standard output."""
         done = self.k8sdds(*args)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -102,7 +100,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def write_profile(folder: Path, head: nodes.LocalNode, machine: arm64_node.Arm64Node) -> str:
-    """Write the files of SSH, and return the profile that names them."""
     (folder / "known_hosts").write_text(
         head.known_hosts_file.read_text() + f"{arm64_node.ADDRESS} {machine.host_key}\n"
     )
@@ -149,7 +146,6 @@ def test_a_machine_of_another_architecture_is_refused(site: Site) -> None:
 
 
 def measured(folder: Path) -> list[dict[str, Any]]:
-    """Return the valid trials of a run folder."""
     rows = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
     return [row for row in rows if row["valid"]]
 

@@ -50,7 +50,6 @@ class Machine:
         return done.stdout
 
     def apt(self, *argv: str) -> str:
-        """Run apt-get without questions."""
         return self.run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q=2", "--yes", *argv)
 
     def files(self) -> set[str]:
@@ -61,13 +60,12 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def debs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Build the packages."""
     folder = tmp_path_factory.mktemp("debs")
     done = subprocess.run(
         [CHECKOUT / "scripts/build-deb", folder], capture_output=True, text=True, timeout=TIMEOUT_S
     )
     assert done.returncode == 0, done.stderr
-    for middleware in ("raw", "cyclonedds", "fastdds"):
+    for middleware in ("raw", "cyclonedds", "fastdds", "zenoh"):
         assert f"middleware {middleware}: " in done.stdout
     return sorted(folder.glob("*.deb"))
 

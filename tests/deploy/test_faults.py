@@ -260,13 +260,8 @@ def test_fault(site: Site, fault: Callable[[Site], None]) -> None:
     fault(site)
 
 
-def test_machines_that_do_not_fit_are_reported_and_not_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machines_that_do_not_fit_are_reported_and_not_changed(state: Path, tmp_path: Path) -> None:
     """One deploy of machines that are down, without sudo, with a changed host key, full, with leftovers, and that fit."""
-    state = tmp_path / "state"
-    state.mkdir(mode=0o700)
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
     names = ["fits", "down", "nosudo", "changed", "full", "left"]
     specs = [
         nodes.NodeSpec(name, boot="sshd", sudo=name != "nosudo", disk_mib=64 if name == "full" else None)
@@ -282,9 +277,8 @@ def test_machines_that_do_not_fit_are_reported_and_not_changed(
         hosts = tmp_path / "known_hosts"
         hosts.write_text(known.replace(keys["changed"], keys["fits"]))
         config = tmp_path / "ssh_config"
-        config.write_text(
-            created[0].ssh_config.read_text().replace(str(created[0].known_hosts_file), str(hosts))
-        )
+        shipped = created[0].ssh_config.read_text()
+        config.write_text(shipped.replace(str(created[0].known_hosts_file), str(hosts)))
         listed = "".join(
             f"- {{name: {name}, roles: [{'control-plane' if name == 'fits' else 'worker'}]}}\n"
             for name in names

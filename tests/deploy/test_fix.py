@@ -37,7 +37,6 @@ systemctl enable --now dphys-swapfile.service
 
 @pytest.fixture
 def node(up: Up) -> nodes.LocalNode:
-    """Provide a node with swap."""
     (created,) = up(CLUSTER, nodes.NodeSpec("pi1"))
     nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=SERVICE)
     return created

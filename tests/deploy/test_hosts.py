@@ -14,15 +14,18 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from k8sdds.deploy import facts
+from k8sdds import nodes
+from k8sdds.deploy import facts, local_nodes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, HostError, HostLost, ScriptResult, Target
-from tests.deploy.conftest import Farm
+from k8sdds.system.ssh.client import execute
+from tests.deploy.conftest import Farm, Up
 
 
 def gather_values(targets: list[Target], **options: bool) -> tuple[dict[str, str], dict[str, str]]:
@@ -30,6 +33,13 @@ def gather_values(targets: list[Target], **options: bool) -> tuple[dict[str, str
     with Connections(targets, options.get("accept", False)) as connections:
         results, failures = connections.each(lambda host: host.run("hostname").out.strip(), connections.hosts)
     return results, {name: str(error) for name, error in failures.items()}
+
+
+def failures_of(targets: list[Target], **options: bool) -> dict[str, str]:
+    """Return the failures of machines none of which may report its host name."""
+    results, failures = gather_values(targets, **options)
+    assert results == {}
+    return failures
 
 
 def test_every_failure_is_reported_if_all_must_succeed(farm: Farm) -> None:
@@ -83,7 +93,6 @@ def traces() -> tuple[int, int]:
 
 
 def open_sockets() -> int:
-    """Return the number of sockets of this process."""
     count = 0
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -123,8 +132,77 @@ def test_large_streams_in_all_directions(farm: Farm, tmp_path: Path) -> None:
         assert host.send(file, "exit 3").code == 3
         assert host.send(b"", "wc -c").out.strip() == "0"
         file.unlink()
-        with pytest.raises(PrerequisiteError, match="was deleted"):
-            host.send(file, "true")
+        # The memory of this process can be opened, but not be read at address 0.
+        for unreadable in (file, Path("/proc/self/mem")):
+            with pytest.raises(PrerequisiteError, match=f"cannot read {unreadable}: "):
+                host.send(unreadable, "cat >/dev/null")
+
+
+def test_many_scripts_share_one_connection_of_openssh(up: Up) -> None:
+    (node,) = up("hosts", nodes.NodeSpec("alpha", boot="sshd"))
+    require_one_connection_of_many_scripts(local_nodes.target(node))
+
+
+def test_many_scripts_share_one_connection_of_dropbear(farm: Farm) -> None:
+    # dropbear 2022.83 loses sessions or the connection if scripts end while others start.
+    (target,) = farm.add("alpha")
+    require_one_connection_of_many_scripts(target)
+
+
+def require_one_connection_of_many_scripts(target: Target) -> None:
+    barrier = threading.Barrier(16, timeout=60)
+
+    def work(number: int) -> set[str]:
+        barrier.wait()
+        # More than sshd starts at the same time.
+        used = {host.run("sleep 1; echo $SSH_CONNECTION", root=False).out}
+        # A script that ends early makes the server close its channel, although there may be more input.
+        for code in range(20):
+            assert host.send(b"x" * 100_000, f"exit {code}").code == code
+            done = host.run(f"echo $SSH_CONNECTION; exit {code}", root=False)
+            assert (done.code, done.err) == (code, "")
+            used.add(done.out)
+        return used
+
+    with Connections([target]) as connections, ThreadPoolExecutor(16) as pool:
+        host = connections.hosts["alpha"]
+        used = set.union(*pool.map(work, range(16)))
+    assert len(used) == 1 and used != {"\n"}
+
+
+def test_connections_through_a_forwarded_port_do_not_end_scripts(farm: Farm) -> None:
+    def stream() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = server.accept()
+                threading.Thread(target=flood, args=(peer,), daemon=True).start()
+
+    def flood(peer: socket.socket) -> None:
+        with peer, contextlib.suppress(OSError):
+            for _ in range(100):
+                peer.sendall(b"event\n" * 100)
+
+    def watch(number: int) -> None:
+        while not done.is_set():
+            # As a client of Kubernetes ends a watch, while the API server sends events.
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                assert client.recv(6)
+
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server, Connections(farm.add("alpha")) as connections:
+        threading.Thread(target=stream, daemon=True).start()
+        host = connections.hosts["alpha"]
+        with (
+            host.forward("127.0.0.1", server.getsockname()[1]) as port,
+            ThreadPoolExecutor(4) as pool,
+        ):
+            watches = pool.map(watch, range(4))
+            try:
+                used = {host.run("echo $SSH_CONNECTION", root=False).out for _ in range(100)}
+            finally:
+                done.set()
+            assert len(used) == 1 and list(watches) == [None] * 4
+        server.shutdown(socket.SHUT_RDWR)
 
 
 def test_end_of_a_script(farm: Farm) -> None:
@@ -163,7 +241,7 @@ def test_a_closed_connection_is_not_opened_again(farm: Farm) -> None:
         # As when Ctrl-C ends the connections right before a script starts.
         host.end()
         with pytest.raises(HostLost):
-            host._execute(opened, "echo again", io.BytesIO(), 10)
+            execute("alpha", opened, "echo again", io.BytesIO(), 10)
 
 
 def test_lost_connection_is_reported(farm: Farm) -> None:
@@ -177,8 +255,8 @@ def test_lost_connection_is_reported(farm: Farm) -> None:
 
 
 def test_silent_machine_is_lost(farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("k8sdds.system.ssh.host.ALIVE_INTERVAL_S", 0.2)
-    monkeypatch.setattr("k8sdds.system.ssh.host.ALIVE_LIMIT_S", 1)
+    monkeypatch.setattr("k8sdds.system.ssh.client.ALIVE_INTERVAL_S", 0.2)
+    monkeypatch.setattr("k8sdds.system.ssh.client.ALIVE_LIMIT_S", 1)
     # The server's stopped process is killed later, because nothing else would end it.
     stop = "kill -STOP $PPID; (sleep 10; kill -KILL $PPID) & cat >/dev/null; wait"
     file = tmp_path / "content"
@@ -231,14 +309,14 @@ def test_failures_of_a_proxy_command(farm: Farm) -> None:
         ("echo HTTP/1.1 200 OK; cat >/dev/null", "cannot be reached: no SSH server answers"),
         ("exit 1", "cannot be reached: no SSH server answers"),
     ):
-        results, failures = gather_values([replace(target, proxy_command=("sh", "-c", command))])
-        assert results == {} and message in failures["alpha"], failures
+        failures = failures_of([replace(target, proxy_command=("sh", "-c", command))])
+        assert message in failures["alpha"], failures
 
 
 def test_unknown_host_key_is_refused_until_it_is_accepted(farm: Farm) -> None:
     targets = farm.add("alpha", known=False)
-    results, failures = gather_values(targets)
-    assert results == {} and "host key is not known" in failures["alpha"]
+    failures = failures_of(targets)
+    assert "host key is not known" in failures["alpha"]
     assert "--accept-new-host-keys" in failures["alpha"] and not farm.known_hosts.exists()
     assert gather_values(targets, accept=True) == ({"alpha": "alpha"}, {})
     assert gather_values(targets) == ({"alpha": "alpha"}, {})
@@ -251,8 +329,8 @@ def test_changed_host_key_is_always_refused(farm: Farm) -> None:
     server.new_host_key()
     server.start()
     for accept in (False, True):
-        results, failures = gather_values(targets, accept=accept)
-        assert results == {} and "host key has changed" in failures["alpha"]
+        failures = failures_of(targets, accept=accept)
+        assert "host key has changed" in failures["alpha"]
         assert "ssh-keygen -R" in failures["alpha"]
 
 
@@ -267,8 +345,8 @@ def test_machine_that_is_down_does_not_affect_others(farm: Farm) -> None:
 def test_refused_login_has_a_remedy(farm: Farm) -> None:
     targets = farm.add("alpha")
     (farm.folder / "home" / ".ssh" / "authorized_keys").write_text("")
-    results, failures = gather_values(targets)
-    assert results == {} and "login refused" in failures["alpha"] and "ssh-copy-id" in failures["alpha"]
+    failures = failures_of(targets)
+    assert "login refused" in failures["alpha"] and "ssh-copy-id" in failures["alpha"]
 
 
 def test_machine_that_does_not_answer_times_out(farm: Farm) -> None:

@@ -63,13 +63,11 @@ class Site:
     profile: Path
 
     def k8sdds(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """Run a command that must succeed."""
         done = run(self.state, *args)
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 
     def machine_states(self) -> dict[str, list[str]]:
-        """Return the state of each machine as lines."""
         return {
             name: nodes.run(NAME, name, ["sh"], stdin=STATE_SCRIPT, timeout_s=120).splitlines()
             for name in ("head", "work")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from k8sdds.deploy.phases.registry import registry as mirrors
 from k8sdds.deploy.runner import ActionFailed, Runner
 from k8sdds.system.ssh import Connections
 from tests.deploy import registries
-from tests.deploy.conftest import Up
+from tests.deploy.conftest import local_nodes
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("docker-registry"),
@@ -34,6 +35,12 @@ LOGIN = "puller:correct-horse-battery"
 IMAGE = "lab/tiny:1"
 TLS = ", tls: {certificate: /registry/server.crt, key: /registry/server.key}"
 AUTH = "auth: {htpasswd: {realm: lab, path: /registry/htpasswd}}\n"
+START = """
+echo 127.0.0.1 registry.lab >>/etc/hosts
+systemd-run --unit registry /registry/docker-registry serve /registry/config.yml
+for try in $(seq 300); do ss -Htln | grep -q :5000 && exit 0; sleep 0.2; done
+journalctl -u registry | tail -n 5 >&2; exit 1
+"""
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +49,11 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("registry")
     folder.chmod(0o755)
     shutil.copy("/usr/bin/docker-registry", folder)
-    run = lambda *argv, **more: subprocess.run(argv, check=True, capture_output=True, cwd=folder, **more)  # noqa: E731
-    run(
-        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-        *("-days", "2", "-subj", "/CN=registry.lab", "-addext", "subjectAltName=DNS:registry.lab"),
-        *("-keyout", "server.key", "-out", "server.crt"),
-    )
+    registries.certificate(folder, "registry.lab")
     user, _, password = LOGIN.partition(":")
     script = "print crypt($ARGV[0], q{$2b$05$abcdefghijklmnopqrstuu})"
-    digest = run("perl", "-e", script, password, text=True).stdout
+    argv = ["perl", "-e", script, password]
+    digest = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     (folder / "htpasswd").write_text(f"{user}:{digest}\n")
     _push(folder)
     (folder / "config.yml").write_text(registries.settings("/registry", ":5000", TLS) + AUTH)
@@ -68,19 +71,14 @@ def _push(folder: Path) -> None:
         subprocess.run(copy, check=True, capture_output=True)
 
 
-@pytest.fixture
-def node(registry: Path, up: Up) -> nodes.LocalNode:
+@pytest.fixture(scope="module")
+def node(registry: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[nodes.LocalNode]:
     """Provide a node on which the registry runs as registry.lab:5000."""
     shared = nodes.SharedFolder(registry, "/registry")
-    (created,) = up(CLUSTER, nodes.NodeSpec("pi1", shares=(shared,)))
-    script = (
-        "echo 127.0.0.1 registry.lab >>/etc/hosts\n"
-        "systemd-run --unit registry /registry/docker-registry serve /registry/config.yml\n"
-        "for try in $(seq 300); do ss -Htln | grep -q :5000 && exit 0; sleep 0.2; done\n"
-        "journalctl -u registry | tail -n 5 >&2; exit 1\n"
-    )
-    nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=script)
-    return created
+    with local_nodes(tmp_path_factory.mktemp("node")) as up:
+        (created,) = up(CLUSTER, nodes.NodeSpec("pi1", shares=(shared,)))
+        nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=START)
+        yield created
 
 
 class Machine:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from k8sdds import nodes
 from k8sdds.deploy import tuning
 from k8sdds.system.errors import PrerequisiteError
-from tests.deploy.conftest import Up
+from tests.deploy.conftest import local_nodes
 
 ALL = ("connext", "nic-optimizations")
 
 
-@pytest.fixture
-def cluster(up: Up) -> str:
-    up("tuned", nodes.NodeSpec("one"))
-    return "tuned"
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with local_nodes(tmp_path_factory.mktemp("tuned")) as up:
+        up("tuned", nodes.NodeSpec("one"))
+        yield "tuned"
 
 
 def facts_of(cluster: str, names: tuple[str, ...] = ALL) -> list[str]:

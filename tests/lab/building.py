@@ -11,7 +11,7 @@ from tests import kernel_objects
 
 def build(plan: Plan) -> LabNetwork:
     """Return a lab network that the caller must close; on failure, leave nothing behind."""
-    lab_network = LabNetwork(plan, Sandbox(f"test-{plan.key.network}"))
+    lab_network = LabNetwork(plan, Sandbox(f"test-{plan.cell.network}"))
     try:
         lab_network.build({})
     except BaseException:

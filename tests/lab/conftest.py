@@ -35,14 +35,12 @@ def enter(lab_network: LabNetwork, place: str) -> list[str]:
 
 
 def output_of(lab_network: LabNetwork, place: str, *argv: str) -> str:
-    """Return the stdout of a command in a pod or on a node."""
     done = subprocess.run([*enter(lab_network, place), *argv], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def json_of(lab_network: LabNetwork, place: str, *argv: str) -> Any:
-    """Return the parsed JSON output of a command in a pod or on a node."""
     return json.loads(output_of(lab_network, place, *argv))
 
 
@@ -60,7 +58,6 @@ def missing_feature(network: str) -> str:
 
 
 def skip_if_unavailable(network: str) -> None:
-    """Skip a test of a network that this machine cannot build."""
     if missing := missing_feature(network):
         elsewhere = f", {IN_VIRTUAL_MACHINE}" if missing in _IN_VIRTUAL_MACHINE else ""
         pytest.skip(f"{network}: this machine has no {missing}{elsewhere}")
@@ -69,7 +66,7 @@ def skip_if_unavailable(network: str) -> None:
 _IN_VIRTUAL_MACHINE = ("ipip",)
 
 
-class _Built(dict[str, LabNetwork]):
+class Built(dict[str, LabNetwork]):
     """Lab networks by network; a test that asks for one that this machine cannot build is skipped."""
 
     def __missing__(self, network: str) -> LabNetwork:
@@ -82,4 +79,4 @@ def lab_networks() -> Iterator[dict[str, LabNetwork]]:
     """Yield a small lab network of every network that this machine can build, by network name."""
     with Lab(f"tests-{os.getpid()}") as lab:
         lab.up(cell(name) for name in NETWORKS if not missing_feature(name))
-        yield _Built({item.plan.key.network: item for item in lab.networks.values()})
+        yield Built({item.plan.cell.network: item for item in lab.networks.values()})

@@ -103,7 +103,6 @@ class Row:
     """Whether the member's IGMP reports were seen on the link of its node."""
 
     def cells(self) -> tuple[str, ...]:
-        """Return the cells of the table."""
         if not self.flooding.member:
             return f"`{self.network}`", "no", *(["–"] * 4), _yes(self.reports_leave)
         hidden = "encrypted" if find(self.network).encryption else _yes(self.reports_leave)
@@ -159,18 +158,15 @@ class _Probe:
         return of_node("node0", "tx_packets"), of_node("node2", "rx_packets"), int(match[1])
 
     def begin(self) -> None:
-        """Start to send."""
         self._before = self._counters()
         self._sender = subprocess.Popen(
             [*enter(self._lab, "pub0"), sys.executable, "-c", SENDER, self._attachments["pub0"].address]
         )
 
     def await_sent(self) -> None:
-        """Wait until all packets are sent."""
         assert self._sender.wait(timeout=30) == 0
 
     def arrived(self) -> Delivery:
-        """Return where the packets arrived."""
         counted = (after - before for before, after in zip(self._before, self._counters(), strict=True))
         assert self._member.stdin and self._member.stdout
         self._member.stdin.write("\n")
@@ -197,7 +193,7 @@ class _Probe:
 
 def measure(lab_networks: Iterable[LabNetwork]) -> list[Row]:
     """Measure all lab networks at the same time; each must have a publisher and two subscribers on three nodes."""
-    probes = {lab_network.plan.key.network: _Probe(lab_network) for lab_network in lab_networks}
+    probes = {lab_network.plan.cell.network: _Probe(lab_network) for lab_network in lab_networks}
 
     def deliveries() -> dict[str, Delivery]:
         for probe in probes.values():
@@ -235,7 +231,6 @@ def table(rows: Sequence[Row], page: str) -> str:
 
 
 def main() -> None:
-    """Measure and write the table."""
     with Lab(f"multicast-{os.getpid()}") as lab:
         lab.up(cell(name) for name in NETWORKS if not missing_feature(name))
         rows = measure(lab.networks.values())

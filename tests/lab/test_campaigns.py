@@ -18,8 +18,8 @@ import pytest
 
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.paths import shared
-from tests.conftest import K8SDDS, NOBODY, Command, environment, traces
-from tests.measuring import last_attempts, valid_attempts
+from tests.conftest import NOBODY, Command, traces
+from tests.measuring import last_attempts, running, valid_attempts, wait_for_trial
 from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -104,19 +104,6 @@ def test_work_of_another_program_in_the_kernel_disturbs(k8sdds: Command, small: 
     assert any(warning.startswith("disturbed: other processes used") for warning in record["warnings"])
 
 
-@pytest.mark.long
-def test_the_same_seed_gives_the_same_order(k8sdds: Command, small: Path, tmp_path: Path) -> None:
-    orders = []
-    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        done = k8sdds(
-            "run", str(small), "-o", name, "--seed", seed, "--duration", "0.1", "--set", "warmup_s=0"
-        )
-        assert done.returncode == 0, done.stderr
-        orders.append([record["trial_id"] for record in last_attempts(tmp_path / name)])
-    assert orders[0] == orders[1]
-    assert orders[0] != orders[2]
-
-
 def test_the_command_in_the_report_reproduces_the_campaign(
     k8sdds: Command, small: Path, tmp_path: Path
 ) -> None:
@@ -139,19 +126,8 @@ def test_the_command_in_the_report_reproduces_the_campaign(
 
 @pytest.mark.long
 def test_twelve_subscribers_lose_no_sample(k8sdds: Command, tmp_path: Path) -> None:
-    done = k8sdds(
-        "run",
-        "multicast-12sub",
-        "--network",
-        "weavenet",
-        "-o",
-        "out",
-        "--repeat",
-        "1",
-        "--duration",
-        "0.5",
-        timeout_s=200,
-    )
+    args = ("multicast-12sub", "--network", "weavenet", "--repeat", "1", "--duration", "0.5", "-o", "out")
+    done = k8sdds("run", *args, timeout_s=200)
     assert done.returncode == 0, done.stderr
     records = last_attempts(tmp_path / "out")
     kinds = Counter((record["network"], record["transport"], record["test"]) for record in records)
@@ -195,26 +171,6 @@ def test_every_setting_is_measured(k8sdds: Command, small: Path, tmp_path: Path,
 # -- the end, in order and not -------------------------------------------------------------------------
 
 
-def started(small: Path, tmp_path: Path, *args: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [str(K8SDDS), "run", str(small), "-o", "out", *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(tmp_path),
-        cwd=tmp_path,
-    )
-
-
-def wait_for_trial(process: subprocess.Popen[str], number: int) -> None:
-    """Read the progress until the trial of this number has started."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(f"[{number}/"):
-            return
-    raise AssertionError("it ended before")
-
-
 def resumed(k8sdds: Command, tmp_path: Path) -> None:
     """Go on, and see that exactly the missing trials were measured."""
     before = attempts(tmp_path / "out")
@@ -236,13 +192,13 @@ def resumed(k8sdds: Command, tmp_path: Path) -> None:
 def test_an_interrupted_campaign_stops_cleanly_and_resumes(
     k8sdds: Command, small: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    process = started(small, tmp_path, "--duration", "2")
-    wait_for_trial(process, 1)
-    second = k8sdds("run", "--resume", "out")
-    assert second.returncode == 2 and "another campaign is writing to out" in second.stderr
-    wait_for_trial(process, 2)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=30)
+    with running(tmp_path, str(small), "-o", "out", "--duration", "2") as process:
+        wait_for_trial(process, 1)
+        second = k8sdds("run", "--resume", "out")
+        assert second.returncode == 2 and "another campaign is writing to out" in second.stderr
+        wait_for_trial(process, 2)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=30)
     assert process.returncode == code
     assert "continue: k8sdds run --resume out" in stderr
     assert 0 < len(valid_trials(tmp_path / "out")) < TRIALS
@@ -260,12 +216,12 @@ def resume_quickly(folder: Path) -> None:
 
 
 def test_a_second_ctrl_c_stops_at_once(k8sdds: Command, small: Path, tmp_path: Path) -> None:
-    process = started(small, tmp_path, "--duration", "20")
-    wait_for_trial(process, 1)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    with running(tmp_path, str(small), "-o", "out", "--duration", "20") as process:
+        wait_for_trial(process, 1)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
     assert process.returncode == 130
     cleaned(k8sdds, tmp_path)
 
@@ -283,10 +239,10 @@ def cleaned(k8sdds: Command, tmp_path: Path) -> None:
 
 
 def kill_and_clean(k8sdds: Command, small: Path, tmp_path: Path, after_s: float) -> None:
-    process = started(small, tmp_path)
-    time.sleep(after_s)
-    process.kill()
-    process.communicate(timeout=30)
+    with running(tmp_path, str(small), "-o", "out") as process:
+        time.sleep(after_s)
+        process.kill()
+        process.communicate(timeout=30)
     cleaned(k8sdds, tmp_path)
     if (tmp_path / "out" / "campaign.json").exists():
         resumed(k8sdds, tmp_path)
@@ -312,10 +268,8 @@ def test_a_trial_without_valid_attempt_is_kept_with_its_reason(
     k8sdds: Command, small: Path, tmp_path: Path
 ) -> None:
     """Two publishers that send a sample a second do not send together in a third of a second."""
-    done = k8sdds(
-        "run", str(small), "-o", "out", "--repeat", "1", "--set", "rate=1", "--set", "publishers=2", "--set",
-        "test=throughput",
-    )  # fmt: skip
+    settings = ("--set", "rate=1", "--set", "publishers=2", "--set", "test=throughput")
+    done = k8sdds("run", str(small), "-o", "out", "--repeat", "1", *settings)
     assert done.returncode == 4
     assert "2 of 2 trials have no valid attempt" in done.stderr
     records = attempts(tmp_path / "out")
@@ -325,13 +279,15 @@ def test_a_trial_without_valid_attempt_is_kept_with_its_reason(
 
 
 def test_concurrent_campaigns_are_independent(k8sdds: Command, small: Path, tmp_path: Path) -> None:
-    both = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        both.append(started(small, tmp_path / name, *ONE_TRIAL))
-    for process in both:
-        _, stderr = process.communicate(timeout=120)
-        assert process.returncode in (0, 4), stderr  # together they may be too slow for a rate
+    with (
+        running(tmp_path / "a", str(small), "-o", "out", *ONE_TRIAL) as one,
+        running(tmp_path / "b", str(small), "-o", "out", *ONE_TRIAL) as other,
+    ):
+        for process in (one, other):
+            _, stderr = process.communicate(timeout=120)
+            assert process.returncode in (0, 4), stderr  # together they may be too slow for a rate
 
 
 def test_the_run_folder_contains_the_qos_profile(k8sdds: Command, small: Path, tmp_path: Path) -> None:

@@ -118,7 +118,6 @@ class Commands:
         self._read()
 
     def run(self, argv: Sequence[str], fault: Fault | None = None) -> Ended:
-        """Run a command."""
         number, at, sticky = (fault.number, fault.at, fault.sticky) if fault else (errno.EIO, 0, False)
         self._state.write_bytes(STATE.pack(0, *[0] * 8, at, number, FAULTS[number], sticky))
         output = self._folder / "command"
@@ -141,7 +140,6 @@ class Commands:
         return self._process.stdout.readline().strip()
 
     def close(self) -> None:
-        """End the process."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(30)
@@ -149,7 +147,6 @@ class Commands:
 
 
 def content(folder: Path) -> dict[str, str]:
-    """Return the digest of every file below a folder."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -187,12 +184,10 @@ def written(*names: str) -> Callable[[Path, Ended], object]:
 
 
 def digest(name: str) -> Callable[[Path, Ended], object]:
-    """Return a function that returns the digest of a file."""
     return lambda folder, _: hashlib.sha256((folder / name).read_bytes()).hexdigest()
 
 
 def trials(name: str) -> Callable[[Path, Ended], object]:
-    """Return a function that returns the attempts of a run folder."""
     return lambda folder, _: (folder / name / "trials.jsonl").read_text()
 
 
@@ -255,7 +250,6 @@ def fresh(commands: Commands, template: Path) -> Path:
 
 
 def require_documented(ended: Ended, about: str) -> None:
-    """Check how a command ended."""
     about = f"{about}: {ended.code}\n{ended.stdout[-500:]}\n{ended.stderr}"
     assert ended.code in DOCUMENTED, about
     assert "Traceback" not in ended.stderr and "internal error" not in ended.stderr, about
@@ -387,7 +381,6 @@ def completed(run: Path) -> dict[str, dict[str, object]]:
 
 
 def campaign_faults(commands: Commands, template: Path) -> list[Fault]:
-    """Return every fault of a campaign."""
     fresh(commands, template)
     ended = commands.run(RUN)
     assert ended.code == 0, ended

@@ -10,16 +10,11 @@ import pytest
 
 from k8sdds.results.run_folder import RunFolder
 from tests.conftest import NOBODY, Command
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-EXPERIMENT = """\
-name: real-time
-repetitions: 1
-duration_s: 0.3
-warmup_s: 0.1
-sweeps:
+SWEEP = """\
   - networks: host
     test: latency
     middleware: [cyclonedds, fastdds]
@@ -27,6 +22,7 @@ sweeps:
     lock_memory: true
     dscp: 46
 """
+EXPERIMENT = experiment(SWEEP, duration_s=0.3)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="SCHED_FIFO requires root")
@@ -53,14 +49,9 @@ def test_missing_permissions_are_reported_before_anything_starts(k8sdds: Command
 
 
 SHARED_MEMORY = """\
-name: shared-memory
-repetitions: 1
-duration_s: 0.3
-warmup_s: 0.1
-sweeps:
   - networks: host
     test: [throughput, latency]
-    middleware: fastdds
+    middleware: [fastdds, zenoh]
     transport: [unicast, shared-memory]
     payload_bytes: 8192
 """
@@ -68,7 +59,7 @@ sweeps:
 
 def test_trials_by_shared_memory_use_no_network(k8sdds: Command, tmp_path: Path) -> None:
     before = set(os.listdir("/dev/shm"))
-    for record in measured(k8sdds, tmp_path, SHARED_MEMORY):
+    for record in measured(k8sdds, tmp_path, experiment(SHARED_MEMORY, duration_s=0.3)):
         delivered = record["received"] * 8192
         on_link = record["link_bytes"]["received"]["sub0"]
         if record["transport"] == "unicast":

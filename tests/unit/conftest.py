@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.cli import main, terminal
+from k8sdds.report.figures import canvas
 from tests.conftest import Command, environment
 from tests.reports import reports  # noqa: F401 (a fixture)
 
@@ -24,6 +25,12 @@ def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collections, which otherwise visit them again and again."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def small_images() -> None:
+    """Draw figures with few dots, of which most tests look at none."""
+    canvas.DPI = 50
 
 
 @pytest.fixture

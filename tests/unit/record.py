@@ -6,6 +6,7 @@ sweeps: [{networks: host, test: latency},
          {networks: host, test: paced, rate: 400, subscribers: 2},
          {networks: host, test: {name: paced, deadline_ms: 4}, rate: 400, subscribers: 2},
          {networks: host, test: outage, rate: 100},
+         {networks: baremetal, test: paced, rate: 30, payload_bytes: 524288, reliability: best-effort, link: {rate_mbit: 300, loss: {percent: 40}}},
          {networks: weavenet, test: {name: throughput, loaded_latency: true}, subscribers: 2, transport: multicast},
          {networks: weavenet, test: {name: throughput, loaded_latency: true}, subscribers: 2, reliability: best-effort}]
 """
@@ -24,6 +25,7 @@ for record in run.attempts():
     stream = record["transport"].replace("unicast", "best-effort")
     name = stream if record["test"] == "throughput" else record["test"]
     name = "deadline" if record.get("deadline_ms") else name
+    name = "nothing-arrived" if record["received"] == 0 else name
     target = Path(__file__).parent / "recorded" / name
     raw = run.raw(record["trial_id"], record["attempt"])
     target.mkdir(parents=True, exist_ok=True)

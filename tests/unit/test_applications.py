@@ -22,10 +22,12 @@ from k8sdds.cli.recommend import _evidence as evidence_of
 from k8sdds.model.application import Application, ApplicationExperiment, Choices, Flow, parse_bound
 from k8sdds.recommend import evidence, results
 from k8sdds.recommend.answer import answer
+from k8sdds.results.histograms import NOTHING_ARRIVED
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError, RequirementsNotMet, RequirementsUndecided
 from tests.applications import Truth, application, best_of, folder, trials_of
 from tests.conftest import Command
+from tests.run_folders import rewritten
 from tests.unit.test_init import all_keys_enabled, keys
 
 
@@ -54,14 +56,9 @@ def test_limits_of_the_delay() -> None:
     ):
         assert parse_bound(text) == bound
     for wrong in (
-        "p99 < 10 ms",
-        "p95 <= 1 ms",
-        "p99 <= 0 ms",
-        "10 ms",
-        "p99 <= -1 ms",
-        "p99 <= 1e9 ms",
+        "p99 < 10 ms", "p95 <= 1 ms", "p99 <= 0 ms", "10 ms", "p99 <= -1 ms", "p99 <= 1e9 ms",
         "age p90 <= 1 ms",
-    ):
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=r"p99|limit|p95|10 ms|age p90"):
             parse_bound(wrong)
 
@@ -172,13 +169,10 @@ def test_the_experiment_of_a_run_folder_has_the_same_cells(tmp_path: Path) -> No
     [
         ({"repetitions": 1000, "choices": {"batch_bytes": list(range(0, 100))}}, "more than 100,000 trials"),
         ({"choices": {"batch_bytes": list(range(500))}}, "more than 10,000 combinations"),
-        (
-            {"flows": [{"name": "a", "payload_bytes": 64, "rate": 1e-4, "delay": "p99 <= 1 s"}]},
-            "duration_s: ",
-        ),
+        ({"flows": [{"name": "a", "payload_bytes": 64, "rate": 1e-4, "delay": "p99 <= 1 s"}]}, "duration_s: "),
         ({"choices": {"networks": "kube-router", "transport": "multicast"}}, "can be measured: .*multicast"),
     ],
-)
+)  # fmt: skip
 def test_an_application_that_cannot_be_measured_is_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         expand(applications.experiment(application(**changes)))
@@ -207,7 +201,7 @@ def test_the_answer_is_the_configuration_with_the_least_cpu_time(tmp_path: Path)
     assert middleware.contrast and middleware.what == "cyclonedds instead of fastdds"
     low, high = middleware.contrast.interval()
     assert low and high and low < 1 / 1.4 < high and middleware.contrast.n == 5
-    scores = [each.score or 0 for each in found.ranked]
+    scores = [each.cost or 0 for each in found.ranked]
     assert len(scores) == len(candidates(experiment).measurable) and scores == sorted(scores)
     assert results.data(found)["recommended"]["verdict"] == "met"
 
@@ -221,6 +215,33 @@ def test_requirements_decide_before_the_objective(tmp_path: Path) -> None:
         assert found.recommended and found.recommended.option.choices["network"] == "kube-router"
         failing = [each for each in found.ranked if each.verdict == "not met"]
         assert {each.option.choices["network"] for each in failing} == {"flannel-hostgw"}
+
+
+@pytest.mark.parametrize("of_folders", [False, True])
+def test_a_configuration_with_which_no_sample_arrives_is_not_undecided(
+    tmp_path: Path, of_folders: bool
+) -> None:
+    """Also in a single repetition, which has no interval."""
+    experiment = applications.experiment(application(repetitions=1))
+    run = folder(tmp_path / "run", experiment)
+    records = run.attempts()
+    for record in records:
+        if record["network_label"] == "flannel-hostgw":
+            record |= {"received": 0, "lost_percent": 100.0, "delay_count": 0}
+            record |= {name: None for name in record if name.startswith("delay_p")}
+            record["missing"] = dict.fromkeys(("delay_p50_us", "delay_p90_us"), NOTHING_ARRIVED)
+    run = rewritten(run, records)
+    found = (
+        evidence.of_folders(application(), [str(run.path)])
+        if of_folders
+        else evidence.of_own_run(run, experiment)
+    )
+    failing = [each for each in answer(found).ranked if each.verdict == "not met"]
+    assert {each.option.choices["network"] for each in failing} == {"flannel-hostgw"}
+    why = "no sample arrived in 1 of 1 trials"
+    assert {text for each in failing for text in each.option.failed.values()} == {why}
+    texts = [row[0].plain for table in results.tables(answer(found)) for row in table.rows]
+    assert any(f"fails camera: {why}" in text for text in texts)
 
 
 def test_the_exit_code_is_the_verdict(
@@ -343,7 +364,7 @@ def test_means_within_limits_rank_before_the_objective_and_shares_have_possible_
     assert {each.verdict for each in found.ranked} == {"undecided"}
     assert best.beyond == (0, 0.0) and best.option.choices["network"] != "flannel-hostgw"
     late = next(each for each in found.ranked if each.option.choices["network"] == "flannel-hostgw")
-    assert late.beyond == (2, pytest.approx(25.0)) and (late.score or 0) < (best.score or 0)
+    assert late.beyond == (2, pytest.approx(25.0)) and (late.cost or 0) < (best.cost or 0)
     reached, missing = late.judgements
     assert reached.high == missing.high == 100.0 and reached.low == missing.low == 0.0
     *_, ranking = results.tables(found)

@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 
 from k8sdds.campaign import record as attempt
+from k8sdds.model.axis import PROCESS
 from k8sdds.model.impairments import Loss
 from k8sdds.model.link import Link
 from k8sdds.model.measurement import Measurement, Outcome, OutsideCpu
 from k8sdds.model.reason import Reason
-from k8sdds.model.trial import Trial
+from k8sdds.model.trial import AXES, Trial
 from k8sdds.results import link_statistics
 from k8sdds.results.metrics import METRICS
+from k8sdds.results.record import checked
 from k8sdds.workloads import find
+from tests.unit.test_axes import OTHER_VALUE
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = ("latency", "paced", "multicast", "best-effort")
@@ -191,21 +194,13 @@ def _explained(made: Recording) -> Measurement:
             "not-on-wire: .* only 1000 as",
         ),
         ("multicast", _sent_to_each, r"not-on-wire: pub0 sent \d+ bytes for"),
-        (
-            "best-effort",
-            lambda it: it.meter("pub0", "network", ip_out_mcast_bytes=10**9),
-            ".* in a unicast trial",
-        ),
+        ("best-effort", lambda it: it.meter("pub0", "network", ip_out_mcast_bytes=10**9), ".* in a unicast trial"),
         ("multicast", lambda it: _received(it, sub1=1000), "not-on-wire: sub1 got"),
         ("multicast", _without_warmup, "not-on-wire: sub1 got"),
         ("multicast", lambda it: _received(it, sub0=None), "no-proof: the link of sub0's node"),
         # The cause, not its consequence.
         ("multicast", lambda it: it.measurement(pub0=4, sub1=139), "crashed: sub1: .* killed by signal 11"),
-        (
-            "multicast",
-            lambda it: it.measurement(pub0=4, sub0=139, sub1=137),
-            "part-failed: sub1: .* signal 9",
-        ),
+        ("multicast", lambda it: it.measurement(pub0=4, sub0=139, sub1=137), "part-failed: sub1: .* signal 9"),
         ("multicast", _explained, "not-started: sub1: "),
         *(
             ("multicast", lambda it, text=text: it.write("sub0", text), "no-report:")
@@ -213,7 +208,7 @@ def _explained(made: Recording) -> Measurement:
         ),
     ],
     indirect=["recording"],
-)
+)  # fmt: skip
 def test_outputs_that_contradict_the_trial_make_the_attempt_invalid(
     recording: Recording, change: Callable[[Recording], Measurement | None], why: str
 ) -> None:
@@ -227,7 +222,6 @@ def test_outputs_that_contradict_the_trial_make_the_attempt_invalid(
             (name, lambda it: it.change("pub0", ended_by="count"), "early-end: pub0 reached")
             for name in NAMES
         ),
-        ("multicast", lambda it: it.set_cell(rate=10**7), r"rate: .*% of 1e\+07 samples/s were sent"),
         ("multicast", lambda it: it.set_trial(duration_s=0.3), "duration: "),
         (
             "multicast",
@@ -286,6 +280,22 @@ def test_unicast_samples_cross_the_network_once_for_each_subscriber_of_a_node(re
         assert record["valid"] == (unicast_is_valid or recording.trial.cell.transport == "multicast")
         if not record["valid"]:
             assert reason(record).startswith("not-on-network: sub0, sub1 got ")
+
+
+@pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
+@pytest.mark.parametrize(("router", "is_valid"), [("n2", True), ("n1", False), (None, True)])
+def test_samples_cross_the_network_once_to_a_router_on_the_node(
+    recording: Recording, router: str | None, is_valid: bool
+) -> None:
+    through = {"middleware": "zenoh", "discovery": "server"}
+    recording.trial = recording.trial.model_copy(
+        update={"cell": recording.trial.cell.model_copy(update=through)}
+    )
+    measurement = recording.measurement()
+    nodes = {"pub0": ("n1", "n1"), "sub0": ("n2", "n2"), "sub1": ("n2", "n2")}
+    nodes |= {"discovery": (router, router)} if router else {}
+    carried = {name: round(1.5 * count) for name, count in measurement.received_bytes.items()}
+    assert recording.record(replace(measurement, carried_bytes=carried, nodes=nodes))["valid"] == is_valid
 
 
 @pytest.mark.parametrize("recording", ["paced"], indirect=True)
@@ -358,23 +368,96 @@ def test_a_reliable_trial_may_lose_samples_over_impaired_links_without_a_limit(
     assert record["lost"] == 7 and record["lost_percent"] > 0
 
 
-@pytest.mark.parametrize("recording", ["paced"], indirect=True)
-@pytest.mark.parametrize(("limit", "reason"), [(100, None), (50, "no-samples")])
-def test_a_loss_of_all_samples_is_a_result_over_impaired_links_without_a_limit(
-    recording: Recording, limit: float, reason: str | None
+@pytest.fixture
+def silent(tmp_path: Path) -> Recording:
+    """Return a trial over a link with so much loss that no sample of 512 KiB arrived: both participants exit with 5."""
+    return Recording("nothing-arrived", tmp_path)
+
+
+def of_silent(it: Recording, pub0: int = 5, sub0: int = 5) -> Measurement:
+    return it.measurement(pub0=pub0, sub0=sub0)
+
+
+def test_that_no_sample_arrives_over_links_that_lose_packets_is_a_result(silent: Recording) -> None:
+    record = silent.record(of_silent(silent))
+    for name in (
+        *find("paced").metrics,
+        "sent",
+        "received",
+        "lost_percent",
+        "delay_by_subscriber",
+        "missing",
+    ):
+        assert record[name] == silent.expected[name], name
+    assert record["valid"] and record["lost"] == record["sent"] > 0
+    shares = ("lost_percent", "deadline_missed_percent")
+    assert {record[name] for name in shares} == {100} and record["achieved_rate_percent"] == 100
+    assert record["blind_ms"] == pytest.approx(1000 * silent.trial.duration_s, rel=1e-3), "the whole interval"
+    times = [name for name in METRICS if name.startswith("delay_")]
+    assert {record[name] for name in (*times, "age_mean_us", "age_max_us")} == {None}
+    named = {name for name in times if name != "delay_jitter_us"}
+    assert record["missing"] == dict.fromkeys(named, "no sample arrived") and record["delay_count"] == 0
+    codes = [Reason.read(text).code for text in record["warnings"]]
+    assert {"no-samples", "loss", "cpu-interval"} <= set(codes)
+    assert checked(record, "trials.jsonl:1") == record, "it is read again as it was written"
+
+
+def test_that_publishers_drop_all_samples_is_a_result_if_less_was_sent(silent: Recording) -> None:
+    silent.set_cell(middleware="zenoh", link=Link())
+    (silent.folder / "links.json").unlink()
+    written = silent.expected["sent"] * silent.trial.cell.payload_bytes
+    out, into = (silent.meters[name]["interfaces"]["eth0"] for name in ("pub0", "sub0"))
+    unproven = "no link is known to have lost packets"
+    for sent, arrived, why in (
+        (written - 1, written // 2, None),
+        (written, written // 2, unproven),
+        (written - 1, 50_000, unproven),  # discovery
+        (200, 200, unproven),
+    ):
+        out["tx_bytes"], into["rx_bytes"] = sent, arrived
+        record = silent.record(of_silent(silent))
+        assert (why or "") in str(record["reason"]) and record["valid"] == (why is None)
+    silent.set_cell(middleware="cyclonedds")
+    assert not silent.record(of_silent(silent))["valid"], "it never drops samples by itself"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda it: it.set_cell(link=Link()), "no-samples: pub0: no sample arrived"),
+        (lambda it: it.set_cell(link=Link(rate_mbit=54)), "no-samples: pub0: no sample arrived"),
+        (lambda it: it.set_cell(link=Link(loss=Loss(percent=10))), r"link: \w+ of node\d: .* not 10 %"),
+        (
+            lambda it: (it.folder / "links.json").unlink(),
+            "no-samples: .* no link is known to have lost packets",
+        ),
+        (lambda it: it.change("pub0", sent=0), "no-samples: pub0: no sample arrived"),
+        (lambda it: it.set_cell(test="outage"), "no-samples: pub0: no sample arrived"),
+        (lambda it: it.set_cell(reliability="reliable"), "lost-samples: "),
+        (lambda it: it.write("sub0", ""), "no-report: "),
+        (lambda it: of_silent(it, sub0=4), "peer-lost: sub0"),
+        (lambda it: of_silent(it, sub0=139), "crashed: sub0"),
+    ],
+)
+def test_that_no_sample_arrives_needs_the_proof_of_the_links(
+    silent: Recording, change: Callable[[Recording], Measurement | None], why: str
 ) -> None:
-    recording.set_cell(link=Link(loss=Loss(percent=10)))
-    recording.set_trial(max_loss_percent=limit)
-    for participant in recording.trial.cell.participants[1:]:
-        sent = recording.reported("pub0")["sent"]
-        nothing = {"clock": "shared", "deadline_ns": 2_500_000, "missed": 0, "jitter_ns": 0}
-        recording.change(
-            participant.name, received=0, warmup_received=0, lost=sent, one_way_ns=None, arrivals=nothing
-        )
-        (recording.folder / participant.name / "latency.hlog").unlink()
-    record = recording.record()
-    assert (Reason.read(record["reason"]).code if record["reason"] else None) == reason, record["reason"]
-    assert (record["received"], record["lost_percent"], record["delay_mean_us"]) == (0, 100, None)
+    changed = change(silent)
+    measured = changed if isinstance(changed, Measurement) else of_silent(silent)
+    assert re.match(why, reason(silent.record(measured)))
+
+
+def test_a_reliable_trial_without_a_limit_of_the_loss_may_lose_all_samples(silent: Recording) -> None:
+    silent.set_cell(reliability="reliable")
+    silent.set_trial(max_loss_percent=100)
+    assert silent.record(of_silent(silent))["valid"]
+
+
+def test_a_throughput_test_in_which_nothing_arrives_measured_a_rate_of_0(silent: Recording) -> None:
+    silent.set_cell(test="throughput", test_options={})
+    record = silent.record(of_silent(silent))
+    assert record["valid"] and (record["throughput_mbps"], record["samples_per_s"]) == (0, 0)
+    assert not any(text.startswith("uneven") for text in record["warnings"])
 
 
 def test_intervals_and_the_batch_that_was_used_are_recorded(recording: Recording) -> None:
@@ -479,6 +562,16 @@ def test_work_of_other_programs_in_the_kernel_is_a_warning(recording: Recording)
         assert record["warnings"] == warnings
 
 
+def test_emulated_links_are_no_work_of_other_programs(recording: Recording) -> None:
+    measured = recording.measurement()
+    nodes = {name: ("node0", "lab") for name in measured.outcomes}
+    recording.meters["pub0"]["machine"]["user_s"] += 0.5
+    for links, disturbed in ((0.0, True), (1000.0, False)):
+        outside = {"lab": OutsideCpu(links=links)}
+        record = recording.record(replace(measured, nodes=nodes, outside=outside))
+        assert any(text.startswith("disturbed: other processes") for text in record["warnings"]) is disturbed
+
+
 def test_ip_fragments_are_counted_and_contradict_mtu(recording: Recording) -> None:
     recording.meter("pub0", "network", ip_frag_creates=3 * recording.expected["sent"])
     record = recording.record()
@@ -546,6 +639,16 @@ def test_a_trial_that_did_not_run_as_requested_is_not_valid(recording: Recording
     assert recording.record()["reason"] == "not-marked: the sockets of sub0 have the DSCP [0, 46]"
 
 
+@pytest.mark.parametrize(("middleware", "recorded"), [("zenoh", True), ("fastdds", False)])
+def test_locked_memory_is_recorded_where_participants_may_lock_what_they_share(
+    recording: Recording, middleware: str, recorded: bool
+) -> None:
+    recording.set_cell(network="host", middleware=middleware, transport="shared-memory")
+    recording.meters["pub0"]["execution"] = {"threads": {"other": 9}, "locked_bytes": 4096, "cpus": "0"}
+    execution = recording.record().get("execution")
+    assert (execution["pub0"]["locked_bytes"] == 4096) if recorded else execution is None
+
+
 @pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
 @pytest.mark.parametrize(("second", "warned"), [(100, False), (70, True)])
 def test_a_rate_that_changes_within_a_trial_is_a_warning(
@@ -559,3 +662,12 @@ def test_a_rate_that_changes_within_a_trial_is_a_warning(
     assert record["valid"] and len(record["warnings"]) == warned
     for text in record["warnings"]:
         assert text.startswith("unsteady: ") and "lower than that of the first by 35.3% of the mean" in text
+
+
+@pytest.mark.parametrize("name", [name for name, axis in AXES.items() if axis.scope == PROCESS])
+def test_a_setting_of_processes_that_is_not_seen_in_effect_makes_a_trial_invalid(
+    recording: Recording, name: str
+) -> None:
+    recording.set_cell(**{name: OTHER_VALUE[name]})
+    record = recording.record()
+    assert reason(record) and record["execution"]

@@ -18,7 +18,7 @@ from k8sdds.model.measurement import Listener, Outcome
 from k8sdds.model.trial import LOAD_SINK, LOAD_SOURCE, Cell, Endpoint, Trial
 from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds import core_layout, listening
+from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster import pod_pool, preflight
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.lab.topology import topology_of
@@ -90,8 +90,8 @@ def test_a_client_is_ready_when_it_is_connected() -> None:
     for line, of_server, of_client in (
         (listens, True, False), (connected, False, True), (connected.replace(" 01", " 02"), False, False),
     ):  # fmt: skip
-        assert listening.is_listening(server, head + line) == of_server
-        assert listening.is_listening(client, head + line) == of_client
+        assert server.is_ready(head + line) == of_server
+        assert client.is_ready(head + line) == of_client
 
 
 BOOT_S = 1000.0

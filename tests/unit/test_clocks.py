@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from k8sdds.deploy import clocks
 from k8sdds.model.measurement import ClockState
-from k8sdds.model.trial import participants
+from k8sdds.model.trial import Cell, participants
+from k8sdds.system.errors import K8sddsError
 from k8sdds.system.ssh import Connections, HostError, ScriptResult
+from k8sdds.testbeds.cluster import evidence
 from k8sdds.testbeds.cluster.evidence import NO_ACCESS, clock_error
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 
@@ -184,3 +186,11 @@ def test_a_node_that_does_not_answer_has_no_bound() -> None:
     assert read["a"].error_us == pytest.approx(8.387)
     assert read["b"].error_us is None and "neither" in read["b"].reason
     assert read["c"].error_us is None and "no answer" in read["c"].reason
+
+
+def test_clocks_are_not_read_after_participants_that_did_not_get_ready() -> None:
+    cell = Cell(network="host", test="paced", payload_bytes=64)
+    clocks_of = evidence.clocks("no-such-cluster", cell, {})
+    assert clocks_of.after({}) == {}
+    with pytest.raises(K8sddsError, match="no-such-cluster"):
+        clocks_of.before()

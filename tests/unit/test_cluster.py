@@ -17,7 +17,7 @@ from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import UNKNOWN
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, selection
-from k8sdds.testbeds.cluster import installed, links, namespace, placement, pods, preflight
+from k8sdds.testbeds.cluster import discovery, installed, links, namespace, placement, pods, preflight
 from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
 from k8sdds.testbeds.cluster.nodes import (
@@ -27,7 +27,7 @@ from k8sdds.testbeds.cluster.nodes import (
     one_kernel,
     usable,
 )
-from k8sdds.testbeds.cluster.placement import assign
+from k8sdds.testbeds.cluster.placement import assign, of_service
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.selection import SelectedTestbed
 
@@ -50,6 +50,17 @@ def nodes(**changes: dict[str, Any]) -> list[NodeInfo]:
 
 def cell(**values: Any) -> Cell:
     return Cell(**{"network": "flannel-vxlan", "test": "throughput", "payload_bytes": 1024, **values})
+
+
+def test_the_placement_names_the_node_of_a_service() -> None:
+    named = {"pub0": 0, "sub0": 1}
+    able = usable(nodes(), versions.BUNDLE_ARCHITECTURES)
+    names = [each.name for each in able]
+    assert of_service(cell(placement=named), able) == of_service(cell(), None) == ""
+    assert of_service(cell(placement=named | {"discovery": 1}), able) == names[1]
+    assert of_service(cell(placement=named | {"discovery": names[0]}), able) == names[0]
+    with pytest.raises(InputError, match="puts discovery on 'elsewhere'"):
+        of_service(cell(placement=named | {"discovery": "elsewhere"}), able)
 
 
 def trials(*cells: Cell, repetitions: int = 1) -> list[Trial]:
@@ -108,12 +119,9 @@ def test_remains_on_nodes_and_a_shared_kernel_are_detected() -> None:
             {"pub0": 2, "sub": "kubernetes.io/hostname=n3", "sub1": "n2"},
             {"pub0": "n1", "sub0": "n3", "sub1": "n2", "sub2": "n3"},
         ),
-        (
-            {"pub0": "n1", "sub": "kubernetes.io/arch=amd64"},
-            {"pub0": "n1", "sub0": "n2", "sub1": "n3", "sub2": "n1"},
-        ),
+        ({"pub0": "n1", "sub": "kubernetes.io/arch=amd64"}, {"pub0": "n1", "sub0": "n2", "sub1": "n3", "sub2": "n1"}),
     ],
-)
+)  # fmt: skip
 def test_placement(placement: Any, expected: dict[str, str]) -> None:
     assignment = assign(cell(subscribers=3, placement=placement), usable(nodes(), ["amd64"]))
     assert {participant.name: node for participant, node in assignment.items()} == expected
@@ -193,6 +201,24 @@ def test_participants_that_share_memory_are_containers_of_one_pod() -> None:
     assert pods.pod("x", anywhere, IMAGE, "c", (1, 1))["spec"]["affinity"] == {}
 
 
+@pytest.mark.parametrize(
+    ("changes", "placed"),
+    [
+        ({}, False),
+        ({"network": "host"}, True),
+        ({"network": "host", "middleware": "fastdds"}, False),
+        ({"placement": {"pub": 0, "sub": 1, "discovery": 0}}, True),
+        ({"placement": {"pub": 0, "sub": 1, "discovery": 0}, "middleware": "fastdds"}, True),
+        ({"network": "host", "discovery": "peers"}, False),
+    ],
+)
+def test_a_server_of_a_prepared_namespace_is_not_placed(changes: dict[str, Any], placed: bool) -> None:
+    cells = [cell(**{"network": "flannel-vxlan", "middleware": "zenoh", "discovery": "server"} | changes)]
+    assert not discovery.problems(cells, None)
+    found = discovery.problems(cells * 2, "mine")
+    assert len(found) == placed and all(each.input and "namespace mine" in each.what for each in found)
+
+
 def test_the_background_runs_on_the_nodes_of_the_first_participants() -> None:
     loaded = cell(network="flannel-vxlan", subscribers=2, background={"flows": 5})
     slots = placement.slots(loaded, nodes())
@@ -220,13 +246,13 @@ def test_settings_that_only_the_lab_supports_are_rejected() -> None:
 def test_links_are_emulated_on_nodes_that_k8sdds_deployed() -> None:
     lossy = {"loss": {"percent": 1}, "engine": "userspace"}
     assert preflight.unsupported([cell(link=lossy)], can_switch=True) == []
-    refused = {
-        "did not deploy": (cell(link=lossy), False),
-        "k8sdds-link emulates": (cell(link=lossy | {"engine": "kernel"}), True),
-        "Cilium takes packets": (cell(network="cilium-vxlan", link=lossy), True),
-    }
-    for why, (wanted, deployed) in refused.items():
-        (problem,) = preflight.unsupported([wanted], can_switch=deployed)
+    for link, deployed, network, why in (
+        (lossy, False, "flannel-vxlan", "did not deploy"),
+        ({"engine": "userspace"}, False, "flannel-vxlan", "no access to the nodes"),
+        (lossy | {"engine": "kernel"}, True, "flannel-vxlan", "k8sdds-link emulates"),
+        (lossy, True, "cilium-vxlan", "Cilium takes packets"),
+    ):
+        (problem,) = preflight.unsupported([cell(network=network, link=link)], can_switch=deployed)
         assert why in problem.what and problem.remedy and problem.input
 
 

@@ -18,7 +18,7 @@ from kubernetes.stream import ws_client
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.kubernetes.exec_stream import CommandResult, ExecStream
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster.outage import ReplacedPods
+from k8sdds.testbeds.cluster.failures import ReplacedPods
 from k8sdds.testbeds.cluster.watch import NeededPods
 from k8sdds.workloads.outage import OutageOptions
 from tests.unit.test_kubeconfig import GOOD

@@ -212,16 +212,14 @@ def test_outages_of_links_are_counted_by_the_clock_of_each_node(
     trial = Trial(cell=measured, testbed="cluster", repetition=0, duration_s=3, warmup_s=0)
     asked: dict[str, node_links.Emulation] = {}
 
-    def statistics(node: str, started_us: int, clock_us: int, failed_us: int) -> dict[str, Any]:
+    def statistics(node: str, started_us: int, clock_us: int, failed_us: int) -> node_links.NodeStatistics:
         seen = simulated(Loss(percent=0), 100, 1)
-        states = [(failed_us, "100"), (failed_us + 500_000, "off")]
-        return seen | {
-            "started_us": started_us,
-            "seconds": 4,
-            "clock_us": clock_us,
-            "links": {node: seen["links"]["node0"]},
-            "outages": [{"node": node, "at_us": at_us, "state": state} for at_us, state in states],
-        }
+        document = seen | {
+            "started_us": started_us, "seconds": 4, "links": {node: seen["links"]["node0"]}
+        }  # fmt: skip
+        moments = (started_us, started_us + failed_us, started_us + failed_us + 500_000)
+        answers = "\n".join([*map(str, moments), json.dumps(document)])
+        return node_links.read_statistics(answers, node, ["100", "off"], clock_us)
 
     @contextmanager
     def emulated(cluster: str, emulations: Any, image: str, at_most_s: float) -> Iterator[object]:
@@ -241,7 +239,7 @@ def test_outages_of_links_are_counted_by_the_clock_of_each_node(
     reading = links.EmulatedLinks("lab", trial, ready, "image", "campaign", tmp_path, 10)
     with reading.recording():
         reading.before()
-    assert asked["n1"].peers == ["10.0.0.2"] and asked["n1"].states == [
+    assert asked["n1"].peers == ["10.0.0.2"] and asked["n1"].schedule == [
         (1_000_000, "100"),
         (1_500_000, "off"),
     ]
@@ -263,19 +261,22 @@ def test_outages_of_links_are_counted_by_the_clock_of_each_node(
     }
     assert link_conditions.differing(measured.link, found, trial.duration_s) == ""
     kept = json.loads((tmp_path / link_statistics.FILE).read_text())
-    assert set(kept["links"]) == {"n1", "n2"} and kept["started_us"] == 6_000_000
+    assert kept["started_us"] == 6_000_000
+    assert {node: its["started_us"] for node, its in kept["links"].items()} == {
+        "n1": 6_000_000,
+        "n2": 6_250_000,
+    }
     assert [(state["node"], state["at_us"]) for state in kept["outages"]] == [
         ("n1", 2_000_000),
         ("n1", 2_500_000),
         ("n2", 2_000_000),
         ("n2", 2_500_000),
     ]
-    layout = core_layout.assign("split", 1, 1, (0, 1))
     elsewhere = ready | {"pub0": replace(ready["pub0"], facts={"cpus": [4, 5, 6, 7]})}
     only = trial.model_copy(
         update={"cell": measured.model_copy(update={"link": Link(**link, nodes="subscribers")})}
     )
-    cores = [links.engine(each, elsewhere, layout, "campaign")["core"] for each in (trial, only)]
+    cores = [links.facts(each, elsewhere, "campaign")["link_engine"]["core"] for each in (trial, only)]
     assert cores == [core_layout.harness((4, 5, 6, 7))[0], core_layout.harness((0, 1, 2, 3))[0]]
 
 
@@ -283,8 +284,9 @@ def test_answers_of_nodes_that_are_something_else_fail_the_attempt() -> None:
     """A node must not crash the campaign, whatever it prints."""
     assert node_links.read_clock("5000000\n1700000000123456789\n") == 1_700_000_000_123_456 - 5_000_000
     statistics = json.dumps(simulated(Loss(percent=0), 100, 1) | {"seconds": 4})
-    found = node_links.read_statistics(f"5000000\n7000000\n7500000\n{statistics}\n", "n1", ["100", "off"])
-    assert found["outages"] == [
+    answers = f"5000000\n7000000\n7500000\n{statistics}\n"
+    found = node_links.read_statistics(answers, "n1", ["100", "off"], 0).values.outages
+    assert [each.model_dump() for each in found] == [
         {"node": "n1", "at_us": 2_000_000, "state": "100"},
         {"node": "n1", "at_us": 2_500_000, "state": "off"},
     ]
@@ -295,4 +297,4 @@ def test_answers_of_nodes_that_are_something_else_fail_the_attempt() -> None:
     broken |= {"5\n6\n{": "not valid JSON", "5\n{}\n": "Field required", "9\n8\n" + statistics: "at_us"}
     for answer, reason in broken.items():
         with pytest.raises(UnreadableError, match=reason):
-            node_links.read_statistics(answer, "n1", ["100"])
+            node_links.read_statistics(answer, "n1", ["100"], 0)

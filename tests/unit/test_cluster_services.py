@@ -11,12 +11,13 @@ from typing import Any, cast
 import pytest
 
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
-from k8sdds.model.trial import Cell, Participant, Trial
+from k8sdds.model.trial import Cell, Participant
 from k8sdds.perftest.output import Summary
 from k8sdds.testbeds.cluster import created_services, preflight, translations
 from k8sdds.testbeds.cluster.blocks import make_blocks
 from k8sdds.testbeds.cluster.translations import Connection, Counters
 from k8sdds.workloads import TrialOutputs, find
+from tests.unit.test_cluster import trials
 
 POD = {"metadata": {"name": "sub0-pod-2-abc", "uid": "0a1b2c3d-1"}}
 
@@ -26,14 +27,6 @@ def cell(services: int = 1, via: str = "cluster-ip", network: str = "flannel-vxl
     return Cell(
         **({"network": network, "test": "service", "payload_bytes": 1, "test_options": options} | values)
     )
-
-
-def trials(*cells: Cell, repetitions: int = 1) -> list[Trial]:
-    return [
-        Trial(cell=one, testbed="cluster", repetition=number, duration_s=1, warmup_s=0.1)
-        for number in range(repetitions)
-        for one in cells
-    ]
 
 
 def test_each_set_of_services_has_blocks_of_its_own() -> None:
@@ -169,17 +162,19 @@ def test_evidence(
 @pytest.mark.parametrize(
     ("via", "seen", "reason", "warned"),
     [
+        ("cluster-ip", {}, "not-translated", False),
+        ("node-port", {"service_connections": 0}, "not-translated", False),
         ("cluster-ip", {"service_connections": 110}, "", False),
         ("cluster-ip", {"service_connections": 109, "service_tracked": 109}, "not-translated", False),
         ("cluster-ip", {"service_tracked": 90}, "", False),
         ("cluster-ip", {"service_tracked": 0}, "not-translated", False),
         ("node-port", {"service_unobserved": "not allowed"}, "", True),
         ("headless", {"service_connections": 0}, "", False),
-        ("headless", {"service_connections": 10}, "translated", False),
+        ("headless", {"service_connections": 1}, "translated", False),
         ("headless", {"service_unobserved": "not allowed"}, "", True),
     ],
 )
-def test_validity(
+def test_rules_translate_every_connection_or_none(
     via: str, seen: dict[str, Any], reason: str, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("k8sdds.workloads.transactions.missing_round_trips", lambda *_: None)

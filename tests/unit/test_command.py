@@ -174,20 +174,11 @@ def cell(**changes: object) -> Cell:
         ({"middleware": "raw-mmsg", "reliability": "best-effort", "test": "latency"}, "collects samples"),
         ({"middleware": "raw-gso", "reliability": "best-effort", "rate": 30}, "collects samples"),
         ({"batch_bytes": 1500}, "less than two samples"),
-        (
-            {"message_bytes": 1400, "fragment_bytes": 1401},
-            "fragment_bytes 1401 does not fit in message_bytes 1400",
-        ),
+        ({"message_bytes": 1400, "fragment_bytes": 1401}, "fragment_bytes 1401 does not fit in message_bytes 1400"),
         ({"middleware": "fastdds", "fragment_bytes": 1344}, "fragment_bytes must be default, not 1344"),
-        (
-            {"middleware": "fastdds", "security": "SignRTPS", "message_bytes": "mtu"},
-            "message_bytes mtu is too short",
-        ),
+        ({"middleware": "fastdds", "security": "SignRTPS", "message_bytes": "mtu"}, "message_bytes mtu is too short"),
         ({"middleware": "fastdds", "security": "SignRTPS", "message_bytes": 4096}, "give at least 8192"),
-        (
-            {"middleware": "fastdds", "message_bytes": 1400, "fragment_bytes": 1400},
-            "must be default, not 1400",
-        ),
+        ({"middleware": "fastdds", "message_bytes": 1400, "fragment_bytes": 1400}, "must be default, not 1400"),
         ({"middleware": "fastdds", "fragment_bytes": "mtu"}, "fragment_bytes must be default, not mtu"),
         (RAW | {"fragment_bytes": "max"}, "setting fragment_bytes"),
         (RAW | {"message_bytes": 600}, "message_bytes 600 is too short"),
@@ -201,7 +192,7 @@ def cell(**changes: object) -> Cell:
         ({"test": "paced", "rate": 100, "rate_profile": "ramp:100"}, "begins with the rate"),
         ({"test": "paced", "rate": 1, "rate_profile": "on-off:0.5:1"}, "has no sample in 0.5 s"),
     ],
-)
+)  # fmt: skip
 def test_unsupported_cells(changes: dict[str, object], message: str) -> None:
     assert message in str(contradictions.unsupported(cell(**changes)))
 

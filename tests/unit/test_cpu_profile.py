@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from k8sdds.analysis import components, profile
-from k8sdds.analysis.components import COMPONENTS, NETWORK, PARTICIPANT
+from k8sdds.analysis.components import COMPONENTS, LINK, NETWORK, PARTICIPANT
 from k8sdds.campaign import experiments
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.experiments import Changes
@@ -30,6 +32,7 @@ from k8sdds.system.reading import UnreadableError
 from k8sdds.testbeds import repetitions
 from k8sdds.testbeds.cluster import evidence, preflight
 from k8sdds.testbeds.evidence import ProfileReading
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 from tests import run_folders
 
 RECORDED = Path(__file__).parent / "recorded" / "perf" / "script.txt"
@@ -84,6 +87,20 @@ def test_other_programs_and_idle_cores_are_left_out_but_their_packet_work_counts
     everything = sum(sample.weight for sample in recorded())
     idle = sum(sample.weight for sample in recorded() if sample.kernel[-1:] == ("pv_native_safe_halt",))
     assert idle > 0 and sum(stack.ns for stack in found.stacks) + found.others_ns <= everything - idle
+
+
+def test_of_the_emulator_of_links_only_the_work_for_the_receiving_node_counts() -> None:
+    """The recorded publisher sends packets, which the kernel then processes in its system calls, as the emulator does."""
+    as_other = reduced(owner={SUBSCRIBER: PARTICIPANT}.get)
+    found = reduced(owner={PUBLISHER: LINK, SUBSCRIBER: PARTICIPANT}.get)
+    known = {(stack.owner, stack.process, *stack.kernel) for stack in as_other.stacks}
+    received = [it for it in found.stacks if (it.owner, it.process, *it.kernel) not in known]
+    assert received and {stack.owner for stack in received} == {components.INTERRUPTS}
+    assert {stack.kernel[0] for stack in received} <= {"handle_softirqs", "__do_softirq", "net_rx_action"}
+    assert {stack.component for stack in received} <= set(components.DATAPATH)
+    assert not any(name.startswith("__sys_send") for stack in received for name in stack.kernel)
+    gained_ns = sum(stack.ns for stack in found.stacks) - sum(stack.ns for stack in as_other.stacks)
+    assert gained_ns == as_other.others_ns - found.others_ns > 0
 
 
 def test_samples_of_the_measured_interval_count_and_a_recording_of_a_part_of_it_is_refused() -> None:
@@ -224,7 +241,7 @@ def test_profiled_trials_never_enter_statistics(run: RunFolder) -> None:
     content = contents.read(run)
     assert len(content.best) == 15 and not any(row["trial_id"].endswith("-r3") for row in content.best)
     assert content.planned == 15 and content.untried == 0
-    assert {row["n"] for row in content.levels.to_dict("records")} == {3}
+    assert {row["n"] for row in content.levels} == {3}
     # The record of a profile is checked when it is read.
     (first, *_) = [attempt for attempt in run.attempts() if attempt.get("profiled")]
     assert first["valid"] and first["profile"]["event"] == "cpu-clock"
@@ -279,9 +296,27 @@ def test_clusters_on_other_machines_are_refused(monkeypatch: pytest.MonkeyPatch)
 def test_processes_are_found_by_the_pod_in_their_cgroup(monkeypatch: pytest.MonkeyPatch) -> None:
     uid = "12e77b7d-c8c5-4132-aeff-ddb47d0439e9"
     scope = f"0::/c/worker1/kubepods.slice/kubepods-burstable-pod{uid.replace('-', '_')}.slice/cri-containerd-f3.scope\n"
-    monkeypatch.setattr(Path, "read_text", lambda path: scope if path == Path("/proc/7/cgroup") else "0::/\n")
+    cgroups = {"/proc/7/cgroup": scope, "/proc/9/cgroup": "0::/c/worker1/system.slice/k8sdds-link.service\n"}
+    monkeypatch.setattr(Path, "read_text", lambda path: cgroups.get(str(path), "0::/\n"))
     owner = evidence.owner({uid: PARTICIPANT})
-    assert owner(7) == PARTICIPANT and owner(8) is None
+    assert owner(7) == PARTICIPANT and owner(8) is None and owner(9) == LINK
+
+
+@pytest.mark.parametrize(("in_pods", "daemons"), [(True, NETWORK), (False, PARTICIPANT)])
+def test_the_emulator_of_links_is_not_the_network_although_it_shares_its_namespace(
+    in_pods: bool, daemons: str
+) -> None:
+    plan: Any = SimpleNamespace(datapath=SimpleNamespace(in_pods=in_pods))
+    sandbox: Any = SimpleNamespace(name="lab", pid=os.getpid())
+    lab_network = LabNetwork(plan, sandbox)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert lab_network.owner_of(process.pid) == daemons
+        emulator: Any = SimpleNamespace(pid=process.pid)
+        lab_network.emulator = emulator
+        assert lab_network.owner_of(process.pid) == LINK
+        assert lab_network.owner_of(os.getpid()) == daemons
+        process.kill()
+    assert lab_network.owner_of(2**22 + 1) is None
 
 
 def test_the_recording_of_a_failed_attempt_is_deleted(

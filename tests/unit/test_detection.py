@@ -109,11 +109,9 @@ REMAINS = (
     Signs(reasons=frozenset(["CiliumIsUp"]), images=frozenset([CILIUM])),
     Signs(images=frozenset(["ghcr.io/flannel-io/flannel:v0.28.4"])),
     Signs(labels={"vpc.amazonaws.com/has-trunk-attached": "false"}),
-    Signs(
-        annotations={"projectcalico.org/IPv4Address": "192.0.2.1/24"}, labels={"node.kubernetes.io/x": "y"}
-    ),
+    Signs(annotations={"projectcalico.org/IPv4Address": "192.0.2.1/24"}, labels={"node.kubernetes.io/x": "y"}),
     Signs(annotations={"k3s.io/hostname": "n1"}, reasons=frozenset(["FlannelIsUp"])),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("signs", REMAINS)

@@ -76,6 +76,7 @@ def test_a_dry_run_finds_the_same_mistakes(k8sdds: Command, tmp_path: Path) -> N
         ("security init credentials", "already exists"),
         ("deploy no-such-profile", "there is no profile"),
         ("reproduce flannel-vxlan-slower -o credentials", "credentials already exists"),
+        ("reproduce link-reports --duration 1", "set duration_s (or --duration) to at least"),
         ("network switch one-machine host --interface e;x", "--interface e;x: expected text that matches"),
     ):
         done = k8sdds(*args.split(), "--dry-run")

@@ -285,11 +285,12 @@ def test_the_peers_of_a_killed_participant_do_not_wait_for_it(
         assert process.stdout is not None and process.stdout.readline()
         return runner.Supervisor(launch, process)
 
-    monkeypatch.setattr(runner, "start", start)
+    monkeypatch.setattr(runner.Attempt, "_start", start)
     monkeypatch.setattr(runner, "await_ready", lambda _: "")
     started = zip(TRIAL.cell.participants, scripts, strict=False)
     launches = [Launch(participant, (script,), tmp_path) for participant, script in started]
-    outcomes = runner.run(None, launches, None, {}, deadline_s, lambda: None)  # type: ignore[arg-type]
+    attempt = runner.Attempt(None, launches, None, deadline_s)  # type: ignore[arg-type]
+    outcomes = attempt.run(lambda: None)
     assert {name: outcome.exit_code for name, outcome in outcomes.items()} == codes
 
 
@@ -330,13 +331,9 @@ def execution(replies: Replies, folder: Path, monkeypatch: pytest.MonkeyPatch) -
         (Replies([b"file stderr 0", b"end 137"]), True, ""),
         (Replies([b"error: no such CPU"]), False, "no such CPU"),
         (Replies([], exit_code=125), False, ""),
-        (
-            Replies([b"file stderr 0", b"end 3 cannot run it with SCHED_FIFO"]),
-            False,
-            "cannot run it with SCHED_FIFO",
-        ),
+        (Replies([b"file stderr 0", b"end 3 cannot run it with SCHED_FIFO"]), False, "cannot run it with SCHED_FIFO"),
     ],
-)
+)  # fmt: skip
 def test_a_supervisor_that_is_killed_before_the_start_is_a_failed_part_and_one_that_refuses_is_none(
     replies: Replies, failed: bool, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

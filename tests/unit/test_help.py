@@ -108,11 +108,7 @@ def on_a_terminal(*args: str, **environment: str) -> str:
     ("args", "message", "command"),
     [
         ("lst", "no such command 'lst'. Did you mean 'list'?", ""),
-        (
-            "list network",
-            "invalid value for 'KIND': 'network' is not one of 'experiments', 'applications'",
-            " list",
-        ),
+        ("list network", "invalid value for 'KIND': 'network' is not one of 'experiments', 'applications'", " list"),
         (
             "init",
             "missing argument 'KIND'. Choose from: experiment, application, link, profile, qos, rights",
@@ -121,7 +117,7 @@ def on_a_terminal(*args: str, **environment: str) -> str:
         ("nodes exec", "missing argument 'NODE'", " nodes exec"),
         ("run a b", "unexpected extra argument", " run"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_of_usage_look_like_other_errors(
     k8sdds: Command, args: str, message: str, command: str
 ) -> None:

@@ -28,7 +28,6 @@ from k8sdds.results.run_folder import SCHEMA, RunFolder
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block
-from k8sdds.testbeds.cluster import preflight as cluster_preflight
 
 
 def link(**keys: Any) -> Link:
@@ -209,12 +208,6 @@ def test_a_contradiction_names_its_key(keys: dict[str, Any], place: str, message
         experiments.Experiment.model_validate(data, context=experiments.KNOWN)
     wrong = yaml_text.mistakes(caught.value, data, experiments.Experiment)
     assert any(each.key == f"link.{place}" and message in each.message for each in wrong), wrong
-
-
-def test_a_cluster_refuses_links_that_it_does_not_have() -> None:
-    for of in (cell(link(loss={"percent": 1})), cell(link(engine="userspace"))):
-        (refused,) = cluster_preflight.unsupported([of], can_switch=False)
-        assert "no access to the nodes" in refused.what
 
 
 # -- outages ------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from k8sdds.campaign import experiments, new_experiment
 from k8sdds.cli import init
 from k8sdds.deploy import facts, new_profile, profiles
+from k8sdds.deploy.new_profile import Login
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.model.link_choice import LinkChoice
@@ -29,7 +30,7 @@ from k8sdds.model.profile import (
 )
 from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError
-from k8sdds.system.ssh import Login
+from tests.sampling import sampled
 from tests.unit.test_preflight import PI, changed
 
 PI_4 = {
@@ -69,7 +70,7 @@ def test_the_template_has_every_key_with_its_default(tmp_path: Path) -> None:
     assert "1 to 67108864" in text and "one of reliable, best-effort" in text
 
 
-@pytest.mark.parametrize("like", experiments.EXPERIMENTS.names())
+@pytest.mark.parametrize("like", sampled(list(zip(experiments.EXPERIMENTS.names())), every_run=10))
 def test_a_copy_of_an_experiment_differs_only_in_its_name(like: str, tmp_path: Path) -> None:
     copied = load_experiment(experiments.EXPERIMENTS.copy(like, "mine"), tmp_path)
     assert copied.model_dump() == {**experiments.load(like).model_dump(), "name": "mine"}
@@ -112,7 +113,7 @@ LOGINS = st.builds(
 )
 
 
-@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(
     st.lists(
         st.tuples(LOGINS, st.none() | MACHINES), min_size=1, max_size=4, unique_by=lambda m: m[0].address
@@ -252,6 +253,17 @@ def test_the_next_step_of_an_example_is_to_replace_its_addresses(tmp_path: Path,
     assert "replace the addresses, then run: k8sdds status mine.yaml" in capsys.readouterr().err
     init.init("profile", "local", like="one-machine")
     assert "Next: k8sdds status local.yaml" in capsys.readouterr().err
+
+
+def test_a_copy_of_a_profile_of_zenoh_has_its_format(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"does not end in \.json5"):
+        init.init("qos", "mine", like="rmw-zenoh", output="mine.xml")
+    init.init("qos", "mine", like="rmw-zenoh")
+    assert Path("mine.json5").read_text() == (REPOSITORY / "qos" / "rmw-zenoh.json5").read_text()
+    assert "--set middleware=zenoh" in capsys.readouterr().err
+    init.init("qos", "other", like="./mine.json5")
+    assert Path("other.json5").read_text() == Path("mine.json5").read_text()
 
 
 @pytest.mark.parametrize(("kind", "like"), [("qos", "ros2-default"), ("rights", "namespace")])

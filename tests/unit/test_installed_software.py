@@ -183,15 +183,11 @@ def test_a_change_is_not_claimed_without_the_right_to_see_it() -> None:
             {"plugins": [{"type": "flannel", "delegate": {"hairpinMode": True}}, {"type": "portmap"}]},
             ["bridge", "flannel", "host-local", "portmap"],
         ),
-        (
-            "10-bridge.json",
-            {"type": "bridge", "ipam": {"type": "host-local"}},
-            ["bridge", "host-local"],
-        ),
+        ("10-bridge.json", {"type": "bridge", "ipam": {"type": "host-local"}}, ["bridge", "host-local"]),
         ("10-ptp.conf", {"type": "ptp"}, []),  # not in the folder of plugins
         ("10-none.conf", {}, []),
     ],
-)
+)  # fmt: skip
 def test_a_node_lists_the_plugins_that_its_runtime_calls(
     tmp_path: Path, name: str, content: dict[str, Any], plugins: list[str]
 ) -> None:

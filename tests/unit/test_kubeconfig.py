@@ -31,13 +31,10 @@ GOOD = {
         (yaml.safe_dump({**GOOD, "users": []}), "refers to user 'u', which is not defined"),
         (yaml.safe_dump({**GOOD, "users": None}), "refers to user 'u', which is not defined"),
         (yaml.safe_dump({**GOOD, "clusters": []}), "cannot be used"),
-        (
-            yaml.safe_dump({key: one for key, one in GOOD.items() if key != "current-context"}),
-            "current-context",
-        ),
+        (yaml.safe_dump({key: one for key, one in GOOD.items() if key != "current-context"}), "current-context"),
         (yaml.safe_dump({**GOOD, "current-context": "b"}), "b"),
     ],
-)
+)  # fmt: skip
 def test_invalid_kubeconfigs(text: str | bytes, message: str, tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())

@@ -12,7 +12,7 @@ from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks import NETWORKS
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.lab.plan import Plan, make_plan, script
-from k8sdds.testbeds.lab.topology import LabNetworkKey
+from k8sdds.testbeds.lab.topology import key_of
 
 
 def cell(network: str = "host", **changes: object) -> Cell:
@@ -57,7 +57,7 @@ def test_spread_uses_only_existing_nodes(publishers: int, subscribers: int, node
 def test_addresses_are_unique_within_a_lab_network(network: str, subscribers: int, nodes: int) -> None:
     built = made(network, subscribers=subscribers, nodes=nodes)
     attachments = built.datapath.attachments
-    assert set(attachments) == set(built.key.pods)
+    assert set(attachments) == {pod.name for pod in built.topology.pods}
     if network not in ("host", "baremetal"):
         addresses = [attachment.address for attachment in attachments.values()]
         assert len(set(addresses)) == len(addresses)
@@ -127,11 +127,9 @@ def test_the_script_contains_the_whole_plan(network: str) -> None:
 
 
 def test_trials_share_a_lab_network_if_only_payload_or_test_differ() -> None:
-    assert LabNetworkKey.of(cell(payload_bytes=64)) == LabNetworkKey.of(
-        cell(test="latency", transport="multicast")
-    )
-    assert LabNetworkKey.of(cell()) != LabNetworkKey.of(cell(subscribers=2))
-    assert LabNetworkKey.of(cell()) != LabNetworkKey.of(cell(link=Link(rate_mbit=100)))
+    assert key_of(cell(payload_bytes=64)) == key_of(cell(test="latency", transport="multicast"))
+    assert key_of(cell()) != key_of(cell(subscribers=2))
+    assert key_of(cell()) != key_of(cell(link=Link(rate_mbit=100)))
 
 
 # -- cores ------------------------------------------------------------------------------------------

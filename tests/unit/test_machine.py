@@ -61,10 +61,7 @@ def test_machines_differ_in_processor_cores_and_kernel(
             "cluster 7c2e; Cortex-A72, 4 cores, kernel 6.12.1; Cortex-A76, 4 cores, kernel 6.12.1",
         ),
         # Without pods at the start, only what the API server reports is known.
-        (
-            {"cluster_uid": "7c2e", "nodes": {"n1": IDLE}},
-            "cluster 7c2e; unknown CPU, unknown cores, kernel 5.15.0",
-        ),
+        ({"cluster_uid": "7c2e", "nodes": {"n1": IDLE}}, "cluster 7c2e; unknown CPU, unknown cores, kernel 5.15.0"),
         # This user may neither read kube-system nor list nodes.
         (
             {"cluster_uid": None, "nodes": {"n2": NODE, "n1": NODE}},
@@ -72,7 +69,7 @@ def test_machines_differ_in_processor_cores_and_kernel(
         ),
         ({"cpu_model": "Cortex-A72"}, "Cortex-A72, unknown cores, kernel unknown"),
     ],
-)
+)  # fmt: skip
 def test_a_cluster_is_named_by_its_uid_and_the_nodes_that_carried_pods(
     tmp_path: Path, facts: dict[str, Any], expected: str
 ) -> None:

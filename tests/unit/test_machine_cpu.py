@@ -58,8 +58,8 @@ def test_threads_of_the_kernel_may_be_invisible() -> None:
 
 
 def test_nodes_of_one_machine_are_added_but_not_the_threads_of_its_kernel() -> None:
-    nodes = [OutsideCpu(1.0, 2.0, 3.0), OutsideCpu(10.0, 20.0, 3.0), OutsideCpu(0.5, 0.5, None)]
-    assert machine_cpu.total(nodes) == OutsideCpu(11.5, 22.5, 3.0)
+    nodes = [OutsideCpu(1.0, 2.0, 3.0), OutsideCpu(10.0, 20.0, 3.0, links=4.0), OutsideCpu(0.5, 0.5, None)]
+    assert machine_cpu.total(nodes) == OutsideCpu(11.5, 22.5, 3.0, links=4.0)
 
 
 def test_descendants_belong_to_a_tree() -> None:
@@ -89,6 +89,16 @@ def test_the_shim_of_a_pod_has_its_owner() -> None:
     running = {"pid": 60, "parent": 50, "cgroup": f"/kubepods/pod{pod}/1", "cpu_s": 0.2}
     spent = machine_cpu.between(at(0.0, 1.0, running), at(4.0, 3.5))
     assert spent is not None and spent.others == 0
+
+
+def test_what_emulates_links_is_no_other_program() -> None:
+    def at(moment_s: float, cpu_s: float) -> Usage:
+        process = {"pid": 70, "parent": 1, "cgroup": "/system.slice/k8sdds-link.service", "cpu_s": cpu_s}
+        document = {"monotonic_ns": round(moment_s * 1e9), "kernel_threads_s": 0.0, "processes": [process]}
+        return evidence.usage(Processes.model_validate(document), {})
+
+    spent = machine_cpu.between(at(0.0, 1.0), at(4.0, 3.0))
+    assert spent is not None and (spent.links, spent.others) == (50, 0)
 
 
 @pytest.mark.parametrize(

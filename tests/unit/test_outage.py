@@ -174,7 +174,7 @@ def test_the_traffic_of_the_recovery_is_what_was_sent_again(outage: Interruption
     assert sent_again <= extra <= 1.5 * sent_again, (
         "with the headers of packets, heartbeats and acknowledgments"
     )
-    other = Interruption("node9", outage.failed_us, outage.repaired_us, outage.links_started_us)
+    other = outage.model_copy(update={"node": "node9"})
     assert recovery.extra_bytes(links, other, outage.repaired_us) is None
 
 
@@ -220,12 +220,15 @@ def loaded(text: str) -> Experiment:
     return yaml_text.parse(text, Experiment, "outages.yaml", experiments.KNOWN)
 
 
+def written(test: str, more: str = ", rate: 100", top: str = "", network: str = "host") -> Experiment:
+    """Return an experiment with an outage test, as the user writes it."""
+    sweep = f"sweeps: [{{networks: [{network}], test: {test}{more}}}]\n"
+    return loaded(f"name: outages\n{top or 'duration_s: 6'}\nbaseline: host\n{sweep}")
+
+
 def expansion(test: str, more: str = "", link: str = "", network: str = "host") -> Any:
-    text = (
-        f"name: outages\nduration_s: 6\nbaseline: host\n{link}"
-        f"sweeps: [{{networks: {network}, test: {test}, rate: 100{more}}}]\n"
-    )
-    return expand(lab_outage.with_forwarders(loaded(text)))
+    experiment = written(test, f", rate: 100{more}", f"duration_s: 6\n{link}", network)
+    return expand(lab_outage.with_forwarders(experiment))
 
 
 def test_links_of_the_test_are_forwarded() -> None:
@@ -259,24 +262,14 @@ def test_refusals(test: str, more: str, link: str, message: str) -> None:
 
 
 def test_a_slow_rate_needs_more_time_before_the_outage() -> None:
-    text = "name: x\nduration_s: 60\nbaseline: host\nsweeps: [{networks: host, test: outage, rate: 5}]\n"
-    (problem,) = preflight.contradictions(expand(loaded(text)))
+    (problem,) = preflight.contradictions(expand(written("outage", ", rate: 5", "duration_s: 60")))
     assert "set after_s of the test to at least 4" in problem.what
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"what": "lossy"},
-        {"drop_percent": 30},
-        {"for_s": 31},
-        {"for_s": 0},
-        {"what": "pod", "where": "publisher"},
-        {"what": "server", "where": "publisher"},
-        {"what": "switch"},
-        {"where": "switch"},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"what": "lossy"}, {"drop_percent": 30}, {"for_s": 31}, {"for_s": 0}, {"what": "switch"}, {"where": "switch"},
+    {"what": "pod", "where": "publisher"}, {"what": "server", "where": "publisher"},
+])  # fmt: skip
 def test_impossible_options(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         OutageOptions(**options)
@@ -300,8 +293,7 @@ def test_impossible_options(options: dict[str, Any]) -> None:
     ],
 )
 def test_what_does_not_exist_in_the_lab_does_not_fail_there(test: str, networks: str, message: str) -> None:
-    text = f"name: x\nduration_s: 6\nbaseline: host\nsweeps: [{{networks: [{networks}], test: {test}, rate: 100}}]\n"
-    (cell,) = expand(loaded(text)).cells
+    (cell,) = expand(written(test, network=networks)).cells
     problem = lab_preflight._contradiction(cell)
     text = f"{problem.what}; {problem.remedy}" if problem else ""
     assert message in text if message else not text
@@ -345,8 +337,8 @@ def test_samples_of_the_killed_process_count(tmp_path: Path) -> None:
 def test_all_but_addresses_fail_on_clusters(what: str) -> None:
     more = ", middleware: fastdds, discovery: server" if what == "server" else ""
     drop = ", drop_percent: 50" if what == "lossy" else ""
-    text = f"name: x\nduration_s: 6\nsweeps: [{{networks: flannel-vxlan, test: {{name: outage, what: {what}{drop}}}, rate: 100{more}}}]\n"
-    (cell,) = expand(loaded(text)).cells
+    test = f"{{name: outage, what: {what}{drop}}}"
+    (cell,) = expand(written(test, f", rate: 100{more}", network="flannel-vxlan")).cells
     problems = cluster_preflight.unsupported([cell], can_switch=True)
     assert [f"what: {what}" in problem.what for problem in problems] == [True] * (what == "address")
 
@@ -371,6 +363,6 @@ def test_each_subscriber_has_the_moments_by_its_own_clock(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("what", "engine"), [("link", USERSPACE), ("pod", "auto")])
 def test_only_links_that_fail_are_forwarded_on_clusters(what: str, engine: str) -> None:
-    text = f"name: x\nduration_s: 6\nsweeps: [{{networks: flannel-vxlan, test: {{name: outage, what: {what}}}, rate: 100}}]\n"
-    (cell,) = expand(cluster_links.with_forwarders(loaded(text))).cells
+    test = f"{{name: outage, what: {what}}}"
+    (cell,) = expand(cluster_links.with_forwarders(written(test, network="flannel-vxlan"))).cells
     assert cell.link.engine == engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from k8sdds.cli import list as listing
 from k8sdds.cli import output, terminal
 from k8sdds.cli.app import command_tree
 from k8sdds.report import export
@@ -29,7 +31,11 @@ def yaml(text: str) -> object:
 
 
 @pytest.mark.parametrize("args", ROWS + DOCUMENTS, ids=" ".join)
-def test_every_format_has_the_content_of_json(k8sdds: Command, args: tuple[str, ...]) -> None:
+def test_every_format_has_the_content_of_json(
+    k8sdds: Command, args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It expands all installed experiments, which takes longer than all else.
+    monkeypatch.setattr(listing, "_experiments", cache(listing._experiments))
     as_json = ("--format", "json") if args[0] == "schema" else ("--json",)
     expected = k8sdds(*args, *as_json)
     assert expected.returncode == 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -44,20 +45,17 @@ def modules_of(*folders: str) -> set[str]:
     return {path.stem for folder in folders for path in (ROOT / folder).rglob("*.py")}
 
 
+IMPORT = re.compile(
+    r"^ *(?:from (\w+)[\w.]* import |import (\w+)[\w.]*(?: as \w+)?(?: *#.*)?$)", re.MULTILINE
+)
+"""An absolute import, as the formatter writes it."""
 distributions_of_modules = cache(metadata.packages_distributions)
 
 
 def imported(folder: str, own: Iterable[str]) -> set[str]:
     """Return the distributions that the Python files of a folder import."""
-    modules = set()
-    for path in (ROOT / folder).rglob("*.py"):
-        if path == OWN_ENVIRONMENT:
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                modules |= {name.name.partition(".")[0] for name in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                modules.add((node.module or "").partition(".")[0])
+    texts = [path.read_text() for path in (ROOT / folder).rglob("*.py") if path != OWN_ENVIRONMENT]
+    modules = {"".join(names) for text in texts for names in IMPORT.findall(text)}
     distributions = distributions_of_modules()
     return {
         normalized(distributions.get(module, [module])[0])
@@ -117,13 +115,14 @@ MISSING = "Static figures need the Python package matplotlib"
 def test_reports_comparisons_and_recommendations_need_no_extra(tmp_path: Path) -> None:
     run = run_folders.make(tmp_path / "run", run_folders.Plan(("host", "flannel-vxlan"), (1024,)))
     searched_run = measured.folder(tmp_path / "search", searched(applications.load("teleoperation"), 12))
-    pdf, report, compare, recommend, status = without_extras(
+    pdf, report, compare, recommend, status, init = without_extras(
         tmp_path,
         ("report", run.path, "--pdf"),
         ("report", run.path),
         ("compare", f"{run.path}@host", f"{run.path}@flannel-vxlan", "--output", "compared"),
         ("recommend", "teleoperation", "--from", searched_run.path, "--output", "recommended"),
         ("status", "one-machine"),
+        ("init", "application", "--from", run.path),
     )
     assert pdf[0] == 3 and "static figures need" in pdf[2]
     assert report[0] == compare[0] == 0 and recommend[0] in (0, 7, 8), (report, compare, recommend)
@@ -131,6 +130,7 @@ def test_reports_comparisons_and_recommendations_need_no_extra(tmp_path: Path) -
     assert MISSING in page
     assert "explore-data" in page and not (run.derived / "trials.parquet").exists()
     assert MISSING in (tmp_path / "recommended" / "recommendation.html").read_text()
+    assert init[0] == 3 and "recordings need the Python package zstandard, which is not installed" in init[2]
     # A command that needs an extra names the fix.
     assert status[:2] == (3, "")
     assert status[2].splitlines() == [
@@ -209,3 +209,50 @@ def test_metrics_server_has_the_port() -> None:
     text = (ROOT / "deploy/metrics-server/manifest.yaml").read_text()
     assert f"--secure-port={versions.METRICS_SERVER_PORT}\n" in text
     assert f"containerPort: {versions.METRICS_SERVER_PORT}}}" in text
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+@pytest.mark.parametrize(("requested", "expected"), [(None, "ON"), ("ON", "ON"), ("OFF", "OFF")])
+def test_debian_packages_are_built_with_or_without_zenoh(requested: str | None, expected: str) -> None:
+    """build-deb sets the variable to OFF if cargo cannot fetch the crates."""
+    argv = ["make", "-n", "-f", ROOT / "scripts/debian/rules", "override_dh_auto_configure"]
+    variables = {"PATH": os.environ["PATH"], **({"K8SDDS_ZENOH": requested} if requested else {})}
+    done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == f"-DK8SDDS_ZENOH={expected}"
+
+
+def test_crates_pin_the_version_of_zenoh() -> None:
+    measured, direct = (
+        tomllib.loads((ROOT / folder / "Cargo.toml").read_text())
+        for folder in ("perftest-images/perftest/middleware/zenoh", "benchmarks/zenoh")
+    )
+    dependencies = measured["dependencies"]
+    assert {dependencies[name]["version"] for name in ("zenoh", "zenohd")} == {f"={versions.ZENOH}"}
+    # Any difference would look like overhead of k8sdds-perftest.
+    assert direct["dependencies"]["zenoh"] == dependencies["zenoh"]
+    assert direct["profile"] == measured["profile"]
+    assert direct["package"]["rust-version"] == measured["package"]["rust-version"]
+
+
+def test_benchmarks_use_the_locked_crates() -> None:
+    measured, direct = (
+        {
+            (each["name"], each["version"])
+            for each in tomllib.loads((ROOT / folder / "Cargo.lock").read_text())["package"]
+        }
+        for folder in ("perftest-images/perftest/middleware/zenoh", "benchmarks/zenoh")
+    )
+    assert len(direct) > 200
+    assert {name for name, _ in direct - measured} == {"zenoh-direct"}
+
+
+def test_the_licenses_are_those_of_the_locked_crates() -> None:
+    folder = ROOT / "perftest-images/perftest/middleware/zenoh"
+    lock = tomllib.loads((folder / "Cargo.lock").read_text())
+    locked = {(package["name"], package["version"]) for package in lock["package"]}
+    table = (folder / "LICENSES").read_text().partition("\n\n---")[0]
+    listed = set(re.findall(r"^(\S+) (\S+): \S.*$", table, re.MULTILINE))
+    # A crate that was updated, added or removed: run scripts/crate_licenses.py.
+    assert len(listed) > 200 and listed <= locked
+    of_zenoh = {name for name, _ in locked - listed if name.startswith("zenoh")}
+    assert of_zenoh == {"zenoh-macros", "zenoh-stats"}  # macros, and a feature that is off

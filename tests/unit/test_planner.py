@@ -115,12 +115,10 @@ def test_resuming_can_be_tried_and_removes_what_a_kill_left(run_folder: RunFolde
     unfinished.touch()
     before = {path: path.read_bytes() for path in run_folder.path.rglob("*") if path.is_file()}
     lines: list[str] = []
-    display: Any = SimpleNamespace(
-        line=lines.append, announce=lambda *_: None, progress=lambda *_: nullcontext(Notes())
-    )
+    display: Any = SimpleNamespace(line=lines.append, progress=lambda *_: nullcontext(Notes()))
     testbed, experiment = LabLikeTestbed(repeat(VALID)), experiments.load("quickstart")
     assert steps.resume(run_folder, experiment, testbed, display, dry_run=True) is None
-    assert lines[0] == f"  {REPETITIONS[1].describe()}" and "1 of 2 planned trials would be" in lines[1]
+    assert lines[1] == f"  {REPETITIONS[1].describe()}" and "1 of 2 planned trials would be" in lines[2]
     assert before == {path: path.read_bytes() for path in run_folder.path.rglob("*") if path.is_file()}
     steps.resume(run_folder, experiment, testbed, display)
     assert valid(run_folder) == IDS and not unfinished.exists()

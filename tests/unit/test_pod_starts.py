@@ -100,10 +100,15 @@ def outputs(folder: Path, count: int) -> TrialOutputs:
     return TrialOutputs(trial, cast(Any, SimpleNamespace(outcomes={})), folder, {})
 
 
-def written(folder: Path, pod: dict[str, Any], count: int) -> TrialOutputs:
-    document = {"pods": {f"p{i}": pod | {"ready_s": i + 3.0} for i in range(count)}, "all_ready_s": count + 2}
+def written(folder: Path, count: int, **document: Any) -> TrialOutputs:
     (folder / pod_start.FILE).write_text(json.dumps(document))
     return outputs(folder, count)
+
+
+def ready_later(folder: Path, pod: dict[str, Any], count: int) -> TrialOutputs:
+    """Return the outputs of a trial whose pods get ready one after the other."""
+    pods = {f"p{i}": pod | {"ready_s": i + 3.0} for i in range(count)}
+    return written(folder, count, pods=pods, all_ready_s=count + 2)
 
 
 def test_pods_start_on_the_nodes_of_the_participants_and_are_deleted(tmp_path: Path) -> None:
@@ -165,8 +170,7 @@ def test_two_pods_match_on_the_nodes_of_the_participants(
 )
 def test_a_match_needs_samples(tmp_path: Path, match: dict[str, Any] | None, reason: str) -> None:
     pods = {name: {"ready_s": 1.0} for name in "ab"}
-    (tmp_path / pod_start.FILE).write_text(json.dumps({"pods": pods, "all_ready_s": 1.0, "match": match}))
-    attempt = outputs(tmp_path, 2)
+    attempt = written(tmp_path, 2, pods=pods, all_ready_s=1.0, match=match)
     assert not str(find("pod-start").invalid(attempt)).startswith("no-match")
     attempt.trial.cell.test_options["dds"] = "cyclonedds"
     assert str(find("pod-start").invalid(attempt)) == reason
@@ -224,7 +228,7 @@ def test_pods_are_deleted_after_errors(tmp_path: Path) -> None:
 def test_the_steps_add_up_and_percentiles_need_enough_pods(tmp_path: Path) -> None:
     pod = {"scheduled_s": 0.5, "network_ready_s": 2.0, "running_s": 2.0, "coarse": False}
     record = Metrics()
-    find("pod-start").measure(record, written(tmp_path, pod, 19))
+    find("pod-start").measure(record, ready_later(tmp_path, pod, 19))
     assert (record.pods_ready_s, record.pod_start_mean_s, record.pod_scheduling_s) == (21, 12, 0.5)
     assert (record.pod_network_s, record.pod_containers_s) == (1.5, 10)
     assert record.pod_start_p50_s is None
@@ -232,7 +236,7 @@ def test_the_steps_add_up_and_percentiles_need_enough_pods(tmp_path: Path) -> No
         "pod_start_p50_s": "19 values, 20 are needed", "pod_start_p90_s": "19 values, 100 are needed",
     }  # fmt: skip
     many = Metrics()
-    find("pod-start").measure(many, written(tmp_path, pod, 100))
+    find("pod-start").measure(many, ready_later(tmp_path, pod, 100))
     assert many.pod_start_p50_s == pytest.approx(52.5)
     assert many.pod_start_p90_s == pytest.approx(92.1)
     assert many.missing is None
@@ -240,7 +244,7 @@ def test_the_steps_add_up_and_percentiles_need_enough_pods(tmp_path: Path) -> No
 
 def test_a_condition_that_nodes_do_not_report_is_named(tmp_path: Path) -> None:
     record = Metrics()
-    find("pod-start").measure(record, written(tmp_path, {"scheduled_s": 0.5, "coarse": False}, 1))
+    find("pod-start").measure(record, ready_later(tmp_path, {"scheduled_s": 0.5, "coarse": False}, 1))
     assert record.pod_network_s is None and record.pod_containers_s is None
     assert record.missing and record.missing["pod_network_s"] == pod_start.NO_CONDITION
     assert record.pod_start_mean_s == 3
@@ -249,9 +253,8 @@ def test_a_condition_that_nodes_do_not_report_is_named(tmp_path: Path) -> None:
 def test_pods_that_missed_a_step_are_named(tmp_path: Path) -> None:
     seen = {"scheduled_s": 0.5, "network_ready_s": 2.0, "ready_s": 3.0}
     pods = {"a": seen, "b": seen | {"network_ready_s": None}, "c": seen | {"scheduled_s": None}}
-    (tmp_path / pod_start.FILE).write_text(json.dumps({"pods": pods, "all_ready_s": 3.0}))
     record = Metrics()
-    find("pod-start").measure(record, outputs(tmp_path, 3))
+    find("pod-start").measure(record, written(tmp_path, 3, pods=pods, all_ready_s=3.0))
     assert record.missing and record.pod_network_s is None
     assert record.missing["pod_scheduling_s"] == "the condition PodScheduled of pod c was not reported"
     assert record.missing["pod_network_s"] == record.missing["pod_scheduling_s"]
@@ -267,16 +270,12 @@ def test_pods_that_missed_a_step_are_named(tmp_path: Path) -> None:
             {"pods": {name: {"ready_s": 1.0, "coarse": True} for name in "abc"}},
             "coarse: several steps of pods a and 2 more were reported at once",
         ),
-        (
-            {"pods": {"a": {"ready_s": None}}},
-            "no-pods: 0 of 1 pods got ready: Ready of pod a was not reported",
-        ),
+        ({"pods": {"a": {"ready_s": None}}}, "no-pods: 0 of 1 pods got ready: Ready of pod a was not reported"),
         ({"pods": {"a": {"ready_s": "1"}}}, "no-pods: the times of the pods are missing"),
     ],
-)
+)  # fmt: skip
 def test_incomplete_times_are_not_valid(tmp_path: Path, document: dict[str, Any], reason: str) -> None:
-    (tmp_path / pod_start.FILE).write_text(json.dumps(document))
-    assert str(find("pod-start").invalid(outputs(tmp_path, 1))).startswith(reason)
+    assert str(find("pod-start").invalid(written(tmp_path, 1, **document))).startswith(reason)
 
 
 def problems(network: str, **values: Any) -> list[Problem]:
@@ -322,9 +321,8 @@ def test_a_lab_names_the_plugins_that_are_not_in_the_cache(
 
 def test_the_lab_reports_the_work_of_the_plugins_alone(tmp_path: Path) -> None:
     pods = {f"start-{i}": {"scheduled_s": 0.1, "network_ready_s": 0.3 + i / 10} for i in range(3)}
-    (tmp_path / pod_start.FILE).write_text(json.dumps({"last_step": "network_ready_s", "pods": pods}))
     record = Metrics()
-    find("pod-start").measure(record, outputs(tmp_path, 3))
+    find("pod-start").measure(record, written(tmp_path, 3, pods=pods, last_step="network_ready_s"))
     assert record.pod_network_s == pytest.approx(0.3)
     assert record.pods_ready_s is None and record.pod_start_mean_s is None and record.missing is None
     assert find("pod-start").describe(record) == "CNI plugins need 300 ms for a pod"

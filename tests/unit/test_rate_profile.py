@@ -10,16 +10,20 @@ from k8sdds.model.experiment import Sweep
 
 
 @pytest.mark.parametrize(
-    ("text", "parsed"),
+    ("text", "parsed", "mean"),
     [
-        ("constant", ("constant", ())),
-        ("ramp:0", ("ramp", (0,))),
-        ("burst:10", ("burst", (10,))),
-        ("on-off:0.5:1.5", ("on-off", (0.5, 1.5))),
+        ("constant", ("constant", ()), 100),
+        ("ramp:0", ("ramp", (0,)), 50),
+        ("ramp:300", ("ramp", (300,)), 200),
+        ("burst:10", ("burst", (10,)), 100),
+        ("on-off:0.5:1.5", ("on-off", (0.5, 1.5)), 25),
     ],
 )
-def test_a_profile_is_a_shape_with_its_numbers(text: str, parsed: tuple[str, tuple[float, ...]]) -> None:
+def test_a_profile_is_a_shape_with_its_numbers(
+    text: str, parsed: tuple[str, tuple[float, ...]], mean: float
+) -> None:
     assert rate_profile.parse(text) == parsed
+    assert rate_profile.mean_rate(text, 100) == mean
 
 
 @pytest.mark.parametrize(
@@ -35,11 +39,3 @@ def test_everything_else_is_refused(text: str) -> None:
         rate_profile.parse(text)
     with pytest.raises(ValidationError):
         Sweep(networks=["host"], rate_profile=[text])
-
-
-@pytest.mark.parametrize(
-    ("text", "mean"),
-    [("constant", 100), ("ramp:0", 50), ("ramp:300", 200), ("burst:10", 100), ("on-off:1:3", 25)],
-)
-def test_the_mean_rate(text: str, mean: float) -> None:
-    assert rate_profile.mean_rate(text, 100) == mean

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
@@ -34,6 +33,7 @@ from k8sdds.results.record import TrialRecord
 from k8sdds.system import yaml_text
 from k8sdds.workloads import find
 from tests.applications import Truth, application, folder
+from tests.run_folders import rewritten
 
 TWO = [
     {"name": "camera", "payload_bytes": 65536, "rate": 100, "subscribers": 2, "delay": "p90 <= 10 ms"},
@@ -326,7 +326,7 @@ def test_a_long_search_needs_confirmation_and_has_a_hint(
     monkeypatch.setattr(campaign.supported, "subset", lambda experiment, *_: (experiment, []))
     monkeypatch.setattr(campaign.preflight, "check", lambda *_: [])
     lines: list[str] = []
-    display: Any = SimpleNamespace(line=lines.append, announce=lambda what, _: lines.append(what))
+    display: Any = SimpleNamespace(line=lines.append)
 
     def declined() -> None:
         raise InterruptedError
@@ -350,13 +350,14 @@ def test_the_report_of_a_search_states_its_verdict_and_what_was_not_measured(tmp
     unknown = dict.fromkeys(("delay_p50_us", "delay_p90_us", "delay_p99_us"))
     run = folder(tmp_path / "run", applications.experiment(known), **unknown)
     (run.path / "experiment.yaml").write_text(start.experiment_yaml(experiment))
-    attempts = [json.loads(line) for line in (run.path / "trials.jsonl").read_text().splitlines()]
-    kept = [
-        row
-        for row in attempts
-        if (row["network_label"] == experiment.baseline) <= (row["middleware"] == "cyclonedds")
-    ]
-    (run.path / "trials.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    rewritten(
+        run,
+        (
+            row
+            for row in run.attempts()
+            if (row["network_label"] == experiment.baseline) <= (row["middleware"] == "cyclonedds")
+        ),
+    )
     assert CliRunner().invoke(app, ["report", str(run.path)]).exit_code == 0
     page = (run.report / "report.html").read_text()
     found = of_run(run)

@@ -47,6 +47,16 @@ def test_older_throughput_trials_are_read_as_trials_that_time_samples(
     assert {key: value for key, value in record.items() if key != "loaded_latency"} == older | changes
 
 
+def test_a_metric_that_can_be_0_is_compared_on_the_linear_scale() -> None:
+    """Pairs on the log scale leave out values of 0."""
+    counts = {name for name, metric in METRICS.items() if metric.kind == "integer" and metric.unit != "bytes"}
+    shares = {name for name, metric in METRICS.items() if metric.unit == "%"}
+    recorded = (json.loads(path.read_text()).get("record", {}) for path in RECORDED.glob("*/expected.json"))
+    zero = {name for record in recorded for name in METRICS if record.get(name) == 0}
+    assert min(len(counts), len(shares), len(zero)) > 3
+    assert [name for name in (*counts, *shares, *zero) if METRICS[name].log] == []
+
+
 def test_the_headlines_of_dds_come_first() -> None:
     assert HEADLINES[:3] == ("throughput_mbps", "latency_p90_us", "delay_p90_us")
 

@@ -27,11 +27,7 @@ ESP = "--set 'networks=[host, {name: flannel-ipsec, engine: kernel}]' --set link
         ("run quickstart --set baseline=calico", 2, "baseline 'calico' is not among the networks"),
         ("run quickstart --set 'placement={pub0: 0}'", 2, "has no node for sub0"),
         ("run quickstart --set 'placement={pub0: 0, sub0: 0}'", 2, "pub0 and sub0 are on node 0"),
-        (
-            "run quickstart --set 'placement={pub0: 0, sub0: 1, sub9: 1}'",
-            2,
-            "sub9, which the trial does not have",
-        ),
+        ("run quickstart --set 'placement={pub0: 0, sub0: 1, sub9: 1}'", 2, "sub9, which the trial does not have"),
         (
             "run quickstart --set placement=same-node --set link.mtu=9000",
             2,
@@ -79,7 +75,7 @@ ESP = "--set 'networks=[host, {name: flannel-ipsec, engine: kernel}]' --set link
         ("lab graph quickstart -o x.pdf", 2, "unknown image format"),
         ("lab graph quickstart -o nowhere/x.dot", 2, "cannot write"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_reported_with_a_remedy(
     k8sdds: Command, tmp_path: Path, command: str, code: int, message: str
 ) -> None:

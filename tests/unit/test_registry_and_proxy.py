@@ -95,15 +95,8 @@ def test_proxies_of_apt_containerd_and_kubeadm(bundle: Bundle) -> None:  # noqa:
     assert ".lab" not in written[proxy.APT_FILE].replace("mirror.lab", "").replace("proxy.lab", "")
     direct = proxy.no_proxy(state)
     assert {
-        "127.0.0.1",
-        "10.244.0.0/16",
-        "10.96.0.0/12",
-        "192.0.2.10",
-        "192.0.2.12",
-        "pi1",
-        ".svc",
-        ".lab",
-    } <= set(direct)
+        "127.0.0.1", "10.244.0.0/16", "10.96.0.0/12", "192.0.2.10", "192.0.2.12", "pi1", ".svc", ".lab",
+    } <= set(direct)  # fmt: skip
     assert f'Environment="NO_PROXY={",".join(direct)}"' in written[proxy.CONTAINERD_FILE]
     # Proxies are set before anything is downloaded.
     assert actions.index(action) < actions.index(of(actions, "runtime")[0])

@@ -9,6 +9,7 @@ import pytest
 
 from k8sdds.analysis.requirements import corrected_level, judge, overall
 from k8sdds.model.application import Flow, Requirement
+from k8sdds.results.histograms import NOTHING_ARRIVED
 
 LIMIT = Requirement("camera", "delay_p90_us", 1000.0, text="p90 delay <= 1 ms")
 LOSS = Requirement("camera", "lost_percent", 1.0, text="loss <= 1 %")
@@ -52,6 +53,18 @@ def test_one_repetition_and_missing_values_are_undecided() -> None:
     assert judge(LIMIT, []).why == "no valid trial"
     missing = [{"delay_p90_us": None, "missing": '{"delay_p90_us": "84 values, 100 are needed"}'}]
     assert judge(LIMIT, missing).why == "84 values, 100 are needed"
+
+
+def test_a_trial_in_which_no_sample_arrives_decides() -> None:
+    """One is enough: without it, the delays would be those of the repetitions that lost least."""
+    silent = {"sent": 300, "lost_percent": 100, "missing": {"delay_p90_us": NOTHING_ARRIVED}}
+    for trials in ([silent], [silent, *rows("delay_p90_us", [500, 510, 505])]):
+        for requirement in (LIMIT, LOSS):
+            found = judge(requirement, trials)
+            assert found.verdict == "not met" and not found.mean_is_within
+            assert found.why == f"no sample arrived in 1 of {len(trials)} trials"
+    assert judge(LOSS, [silent]).value == 100
+    assert judge(RATE, [silent | {"achieved_rate_percent": 100}] * 3).verdict == "met", "they were sent"
 
 
 @pytest.mark.parametrize("missing", [{"delay_p90_us": "3 values"}, '{"delay_p90_us": "3 values"}'])

@@ -66,19 +66,57 @@ def test_a_time_that_one_repetition_ended_before_has_no_mean(tmp_path: Path) -> 
     table = tidy.frame(run)
     trials = overhead.plain_rows(tidy.best(table))
     levels = overhead.levels(trials)
-    means = {
-        row["network_label"]: row["mean"]
-        for row in overhead.plain_rows(levels[levels["quantity"] == "recovery_full_ms"])
-    }
+    means = {row["network_label"]: row["mean"] for row in levels if row["quantity"] == "recovery_full_ms"}
     assert means == {"b": pytest.approx(200)}
-    assert set(levels[levels["quantity"] == "outage_blind_ms"]["n"]) == {2}
+    assert {row["n"] for row in levels if row["quantity"] == "outage_blind_ms"} == {2}
     compared = overhead.overheads(trials, "b")
-    assert "recovery_full_ms" not in set(compared["quantity"])
+    assert "recovery_full_ms" not in {row["quantity"] for row in compared}
     assert missing.share([row for row in trials if row["network_label"] == "a"], "recovery_full_ms") == (
         "1 of 2: not recovered within 3000 ms after the repair"
     )
     assert missing.share([row for row in trials if row["network_label"] == "b"], "recovery_full_ms") == ""
     assert table["recovery_full_ms"].tolist()[:1] == [200.0], "the table of attempts keeps it"
+
+
+def test_repetitions_in_which_no_sample_arrives_leave_no_mean_and_no_ratio(tmp_path: Path) -> None:
+    """Otherwise delays and overheads would be those of the repetitions that lost least."""
+    run = folder(tmp_path)
+    for cell, number, arrived in (("a", 0, True), ("a", 1, False), ("b", 0, True), ("b", 1, True)):
+        common = {
+            "repetition": number, "valid": True, "attempt": 1, "network_label": cell, "lost_percent": 0.0 if arrived else 100.0,
+        }  # fmt: skip
+        delay = {"delay_p90_us": 5.0} if arrived else {"missing": {"delay_p90_us": "no sample arrived"}}
+        for test, values in (("paced", delay), ("throughput", {"throughput_mbps": 9.0 if arrived else 0.0})):
+            trial = {"trial_id": f"{test}-{cell}-r{number}", "cell_id": f"{test}-{cell}", "test": test}
+            run.append_attempt(trial | common | values)
+    trials = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    levels = {(row["network_label"], row["quantity"]): row for row in overhead.levels(trials)}
+    assert ("a", "delay_p90_us") not in levels and levels["b", "delay_p90_us"]["n"] == 2
+    assert levels["a", "throughput_mbps"]["values"] == [9, 0] and levels["a", "lost_percent"]["mean"] == 50
+    assert overhead.overheads(trials, "b") == []
+    paced = [row for row in trials if row["test"] == "paced" and row["network_label"] == "a"]
+    assert missing.share(paced, "delay_p90_us") == "1 of 2: no sample arrived"
+    assert missing.remedy(paced, "delay_p90_us") == "look at the loss: longer trials do not help"
+
+
+def test_cells_have_no_mean_for_reasons_of_their_own(tmp_path: Path) -> None:
+    """A percentile of one cell with a stall, and of another one without samples, is null in both."""
+    run = folder(tmp_path)
+    few = {
+        "missing": {"delay_p90_us": "3 episodes above it, 10 are needed"},
+        "tail_episodes": {"delay_p90_us": 3},
+    }
+    for cell, why in (("a", few), ("b", {"missing": {"delay_p90_us": "no sample arrived"}})):
+        for number, values in enumerate((why, {"delay_p90_us": 5.0})):
+            trial = {
+                "trial_id": f"{cell}-r{number}",
+                "cell_id": cell,
+                "test": "paced",
+                "valid": True,
+                "attempt": 1,
+            }
+            run.append_attempt(trial | {"repetition": number} | values)
+    assert tidy.best(tidy.frame(run))["delay_p90_us"].isna().all()
 
 
 def test_an_incomplete_last_line_is_ignored_and_not_continued(tmp_path: Path) -> None:

@@ -284,12 +284,13 @@ class DesiredStub:
 
 
 def deploy_local(interface: Interface, force: bool = False, text: str = LOCAL) -> None:
-    options = deploy_flow.Options(force=force)
+    options = deploy_flow.Options(force=force, connect=deploy_flow.Connections)
     deploy_flow.deploy(profiles.parse(text, "mine.yaml"), options, cast(deploy_flow.Interface, interface))
 
 
 def destroy_local(interface: Interface, force: bool = False, text: str = LOCAL) -> None:
-    options, progress = destroy.Options(force=force), cast(Any, interface.progress)
+    options = destroy.Options(force=force, connect=destroy.Connections)
+    progress = cast(Any, interface.progress)
     destroy.destroy(profiles.parse(text, "mine.yaml"), options, interface.confirm, progress, interface.note)
 
 

@@ -19,8 +19,7 @@ def runs(tmp_path: Path) -> Path:
     plan = folders.Plan(networks=("host", "weavenet"), payloads=(1024,), histograms=False)
     newest = folders.make(tmp_path / "runs" / "a-newest", plan)
     newest.append_event("stopped", reason="interrupted")
-    campaign = json.loads((newest.path / "campaign.json").read_text())
-    (newest.path / "campaign.json").write_text(json.dumps(campaign | {"started_at": "2099-01-01T00:00:00Z"}))
+    folders.with_campaign(newest, started_at="2099-01-01T00:00:00Z")
     (tmp_path / "runs" / "other").mkdir()
     return tmp_path / "runs"
 

@@ -19,7 +19,8 @@ from k8sdds import networks, setup
 from k8sdds.bundle import native as native_bundle
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.cli import docs
-from k8sdds.setup import native, packages, root
+from k8sdds.middleware import ALWAYS_BUILT, k8sdds_perftest
+from k8sdds.setup import native, packages, prepare, root
 from k8sdds.system import kernel_features, paths
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.versions import BUNDLE_ARCHITECTURES
@@ -57,6 +58,47 @@ def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert packages.missing([NOWHERE]) == []
 
 
+def test_only_some_purposes_need_zenoh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with_compiler = {name for name, purpose in setup.PURPOSES.items() if "cargo-web" in purpose.packages}
+    assert with_compiler == {"lab-zenoh", "tests"}
+    assert with_compiler == {name for name, purpose in setup.PURPOSES.items() if purpose.zenoh}
+    assert {name for name, purpose in setup.PURPOSES.items() if purpose.tests} == {"tests"}
+    asked = []
+    monkeypatch.setattr(packages, "missing", lambda _names: [])
+    monkeypatch.setattr(native, "is_current", lambda *request: bool(asked.append(request)))
+    plans = [setup.plan([setup.PURPOSES[name]]) for name in ("lab", "lab-zenoh", "tests")]
+    assert asked == [(False, False), (False, True), (True, True)]
+    assert [(plan.build, plan.zenoh) for plan in plans] == [(True, False), (True, True), (True, True)]
+
+
+def test_setup_refuses_what_the_programs_of_a_wheel_do_not_include(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They are never built again, so that setup would report success without doing anything."""
+    for module in (paths, prepare, k8sdds_perftest):
+        monkeypatch.setattr(module, "BUNDLED", tmp_path)
+    monkeypatch.delenv("K8SDDS_LIBEXEC", raising=False)
+    monkeypatch.setattr(packages, "missing", lambda _names: [])
+    for name in (*native.PROGRAMS, *(f"libk8sdds-perftest-{name}.so" for name in ALWAYS_BUILT)):
+        (tmp_path / name).touch(0o755)
+    assert not setup.plan([setup.PURPOSES["lab"]]).packages
+    with pytest.raises(PrerequisiteError, match="this installation do not include zenoh") as error:
+        setup.plan([setup.PURPOSES["lab-zenoh"]])
+    assert error.value.remedy == "install k8sdds from its sources"
+    (tmp_path / "libk8sdds-perftest-zenoh.so").touch()
+    monkeypatch.setattr(native, "CHECKOUT", None)
+    assert not setup.plan([setup.PURPOSES["lab-zenoh"]]).build
+
+
+@needs_apt
+def test_any_cargo_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Such as that of rustup, whose folder is in PATH."""
+    for program in packages.BUILD_ZENOH.values():
+        (tmp_path / program).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert packages.missing([*packages.BUILD_ZENOH, NOWHERE]) == [NOWHERE]
+
+
 @needs_apt
 def test_without_root_the_message_has_the_command_for_the_administrator(
     monkeypatch: pytest.MonkeyPatch,
@@ -80,9 +122,9 @@ def test_without_apt_the_message_lists_the_packages(monkeypatch: pytest.MonkeyPa
 
 @needs_apt
 def test_packages_are_found_under_the_names_of_this_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert packages.available_name(NOWHERE) is None
-    monkeypatch.setitem(packages.RENAMED, NOWHERE, "dpkg")
-    assert packages.available_name(NOWHERE) == "dpkg"
+    monkeypatch.setitem(packages.RENAMED, "k8sdds-former-name", "dpkg")
+    found = packages.available_names([NOWHERE, "k8sdds-former-name", "apt"])
+    assert found == {"k8sdds-former-name": "dpkg", "apt": "apt"}
 
 
 class Apt:
@@ -136,15 +178,15 @@ def test_programs_are_built_while_other_packages_are_installed(monkeypatch: pyte
     def install(names: list[str], _report: object) -> None:
         installed.append(names)
         # The build begins before the other packages are there.
-        assert names == ["g++"] or built.wait(60)
+        assert "g++" in names or built.wait(60)
 
     monkeypatch.setattr(root, "is_available", lambda: True)
     monkeypatch.setattr(packages, "update", lambda _report: None)
     monkeypatch.setattr(packages, "install", install)
     monkeypatch.setattr(packages, "missing", lambda _names: [])
     monkeypatch.setattr(native, "build", lambda *_: built.set())
-    setup.apply(setup.Plan(("iperf3", "g++"), build=True), lambda line: None)
-    assert installed == [["g++"], ["iperf3"]] and built.is_set()
+    setup.apply(setup.Plan(("iperf3", "g++", "cargo-web"), build=True), lambda line: None)
+    assert installed == [["g++", "cargo-web"], ["iperf3"]] and built.is_set()
 
 
 def test_a_command_that_does_not_read_its_input_reports_its_exit_code(

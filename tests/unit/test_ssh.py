@@ -13,28 +13,29 @@ import pytest
 from k8sdds.deploy import fixes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult, Target
+from k8sdds.system.ssh.client import route
 
 
-@pytest.mark.parametrize(
-    ("jump_hosts", "target"),
-    [
-        ("gate", Target("gate")),
-        (
-            "me@first:2222, ssh://you@gate:22/",
-            Target("gate", user="you", port=22, proxy_jump="me@first:2222"),
-        ),
-        ("me@lab@[2001:db8::7]:22", Target("2001:db8::7", user="me@lab", port=22)),
-        ("[gate]:22", Target("gate", port=22)),
-    ],
-)
-def test_jump_hosts(jump_hosts: str, target: Target) -> None:
-    assert Target.of_jump_hosts(jump_hosts, None) == target
-
-
-@pytest.mark.parametrize("jump_hosts", ["gate:ssh", "@gate", "first,", "gate:0"])
-def test_wrong_jump_hosts(jump_hosts: str) -> None:
-    with pytest.raises(ValueError, match=r"missing|is not a port"):
-        Target.of_jump_hosts(jump_hosts, None)
+def test_jump_hosts(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "Host alpha\n  ProxyJump me@lab@[::1]:24,me@first:2222,ssh://you@gate:22/\n"
+        "Host gate\n  HostName 2001:db8::7\nHost base\n  Port 2022\n"
+        # The pattern applies to the jump host itself as well.
+        "Host *\n  ProxyJump base\n  User root\n"
+    )
+    hops = [hop for _, hop in route(Target("alpha", "alpha", port=2200, ssh_config=config), False)]
+    assert [(hop.user, hop.host, hop.port) for hop in hops] == [
+        ("root", "alpha", 2200), ("you", "2001:db8::7", 22), ("me", "first", 2222), ("me@lab", "::1", 24),
+        ("root", "base", 2022),
+    ]  # fmt: skip
+    assert [hop.gateway for hop in hops] == [*hops[1:], False]
+    config.write_text("Host alpha\n  ProxyJump gate\nHost gate\n  ProxyJump alpha\n")
+    assert [hop.host for _, hop in route(Target("alpha", ssh_config=config), False)] == [
+        "alpha",
+        "gate",
+        "alpha",
+    ]
 
 
 def test_no_connection_is_opened_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,15 +81,17 @@ def test_ctrl_c_is_noticed_whichever_thread_receives_its_signal() -> None:
     assert noticed == [True]
 
 
-def test_ctrl_c_does_not_wait_for_work_that_does_not_end() -> None:
+def test_ctrl_c_does_not_wait_for_work_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("k8sdds.system.ssh.host.END_S", 0.1)
+
     def work(host: Host) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         stuck.wait(30)
 
     stuck = threading.Event()
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), Connections([Target("alpha")]) as connections:
-        connections.all(work, ["alpha"])
+    with pytest.raises(KeyboardInterrupt), Connections([Target("alpha")]) as connected:
+        connected.all(work, ["alpha"])
     assert time.monotonic() - began < 5
     stuck.set()
 

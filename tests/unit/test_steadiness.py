@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from k8sdds.results import steadiness, timeline
 from k8sdds.results.steadiness import FALSE_WARNINGS, FEWEST_STEPS, SMALLEST_CHANGE, drift
+from tests.sampling import sampled
 
 RECORDED = Path(__file__).parent / "recorded" / "timelines"
 SIMULATED = 1500
@@ -31,9 +32,10 @@ def steady(
     return rates
 
 
-@pytest.mark.parametrize("heavy", [False, True])
-@pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
-@pytest.mark.parametrize("steps", [20, 30, 50])
+@pytest.mark.parametrize(
+    ("steps", "correlation", "heavy"),
+    sampled(list(itertools.product([20, 30, 50], [0.0, 0.3, 0.6], [False, True])), every_run=5),
+)
 def test_few_steady_trials_get_a_warning(steps: int, correlation: float, heavy: bool) -> None:
     """The noise is large enough for means of halves to differ by more than the smallest change."""
     random_ = random.Random(f"{steps} {correlation} {heavy}")
@@ -106,6 +108,6 @@ def test_recorded_trials(name: str, unsteady: bool) -> None:
     """Trials of 5 s on a virtual machine; `disturbed`: a busy process shared the subscriber's core from 3 s on."""
     for folder in sorted((RECORDED / name).iterdir()):
         steps = timeline.received(folder)
-        assert len(steps) >= FEWEST_STEPS and all(a.end_s < b.end_s for a, b in pairwise(steps))
+        assert len(steps) >= FEWEST_STEPS and all(a.end_s < b.end_s for a, b in itertools.pairwise(steps))
         found = drift([step.mbps for step in steps])
         assert (found is not None) is unsteady, (folder.name, found)

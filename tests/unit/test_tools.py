@@ -18,14 +18,12 @@ from k8sdds.model.background import STRESSOR
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Listener, ParticipantPaths, Window
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
-from k8sdds.results.record import COLUMNS
 from k8sdds.setup import packages
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import shared
-from k8sdds.testbeds import listening
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.pods import Slot
-from k8sdds.workloads import OPTIONS, WORKLOADS, of_metric, tool_packages
+from k8sdds.workloads import WORKLOADS, of_metric, tool_packages
 from k8sdds.workloads.http import LATE_S, Report
 from k8sdds.workloads.ping import measured
 from k8sdds.workloads.program import Command, Surroundings
@@ -73,10 +71,6 @@ def test_settings_without_effect_are_refused_by_name(workload: ToolWorkload) -> 
             assert refused is None
         else:
             assert refused == f"{name} has no effect in a {workload.name} test: leave it out"
-
-
-def test_every_option_of_a_test_is_a_column() -> None:
-    assert set(OPTIONS) <= set(COLUMNS)
 
 
 def test_an_experiment_needs_no_middleware(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,11 +177,11 @@ TCP = """\
 
 
 def test_a_listening_socket_is_found() -> None:
-    assert listening.is_listening(Listener("tcp", 5201), TCP.format(state="0A"))
-    assert not listening.is_listening(Listener("tcp", 5201), TCP.format(state="01"))
-    assert listening.is_listening(Listener("udp", 5201), TCP.format(state="07"))
+    assert Listener("tcp", 5201).is_ready(TCP.format(state="0A"))
+    assert not Listener("tcp", 5201).is_ready(TCP.format(state="01"))
+    assert Listener("udp", 5201).is_ready(TCP.format(state="07"))
     # The port of the other side does not count.
-    assert not listening.is_listening(Listener("udp", 5202), TCP.format(state="07"))
+    assert not Listener("udp", 5202).is_ready(TCP.format(state="07"))
 
 
 @pytest.fixture

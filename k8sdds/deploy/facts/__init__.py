@@ -140,12 +140,9 @@ def gather(
     files: tuple[str, ...] = (),
     extra_script: Callable[[str], str] = lambda name: "",
 ) -> tuple[dict[str, Facts], dict[str, K8sddsError]]:
-    """Gather the facts of all machines in parallel.
+    """Gather the facts of all machines in parallel; return by machine its facts, or why they could not be gathered.
 
     `files` are hashed, or read if they are symbolic links. `extra_script` returns an addition to a machine's script.
-
-    Returns:
-        The facts by machine, and by machine the error why they could not be gathered.
     """
 
     def probe_machine(host: Host) -> Facts:

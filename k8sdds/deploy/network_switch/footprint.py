@@ -16,6 +16,7 @@ from k8sdds.deploy.network_switch import node_state
 from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.model.ip_families import Subnet, is_inside
 from k8sdds.networks.cluster_install import Footprint
+from k8sdds.system.grouping import grouped
 from k8sdds.system.ssh import Host
 
 SHARED = Footprint(iptables_chains=("CNI-*",))
@@ -51,7 +52,7 @@ def probe_script() -> str:
 
 
 def probe(host: Host) -> NodeState:
-    """Return the state of a node. Raises HostError if it cannot be reached."""
+    """Return the state of a node."""
     return node_state.parse(host.run(probe_script()).out)
 
 
@@ -91,13 +92,8 @@ def missing_programs(state: NodeState, names: Sequence[str]) -> list[str]:
 
 
 def removal_script(items: Sequence[NetworkLeftover]) -> str:
-    """Return a shell script for root that removes exactly these leftovers.
-
-    The script does not fail if a leftover no longer exists.
-    """
-    by_kind: dict[str, list[NetworkLeftover]] = {}
-    for leftover in items:
-        by_kind.setdefault(leftover.kind, []).append(leftover)
+    """Return a shell script for root that removes exactly these leftovers, as far as they still exist."""
+    by_kind = grouped(items, lambda leftover: leftover.kind)
     lines = ["PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH"]
     # The CNI configuration first: without it no new pod joins the network.
     lines += [f"rm -rf -- {shlex.quote(leftover.arguments[0])}" for leftover in by_kind.get("file", [])]
@@ -297,10 +293,7 @@ class Cleanup:
 
 
 def remove_leftovers(host: Host, addresses: Sequence[str], pod_cidrs: Sequence[Subnet]) -> Cleanup:
-    """Remove everything that networks left on a node where agents have been stopped.
-
-    `addresses` are those of the cluster's nodes. Raises HostError if the node cannot be reached.
-    """
+    """Remove everything that networks left on a node without agents; `addresses` are those of the nodes."""
     errors: list[str] = []
     remaining = leftovers(probe(host), addresses, pod_cidrs)
     for _ in range(REMOVAL_ATTEMPTS):

@@ -55,10 +55,7 @@ def missing(
 
 
 def missing_connections(expected: AgentConnections, output: str, peers: int) -> list[str]:
-    """Return a message if an agent is not connected to all its peers as expected.
-
-    `output` is what the agent printed about them.
-    """
+    """Return a message if an agent, which printed `output` about its peers, is not connected to all as expected."""
     lines = [line for line in output.splitlines() if line and not re.search(expected.ignored, line)]
     other = [line for line in lines if not re.search(expected.expected, line)]
     if len(lines) - len(other) >= peers and not other:

@@ -30,7 +30,8 @@ from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.networks.cluster_install import AgentConnections
 from k8sdds.networks.plugin import is_running
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
-from k8sdds.system.ssh import Connections, Host, Result
+from k8sdds.system.ssh import Connections, Host
+from k8sdds.system.ssh.host import Result
 
 READY_S = 180
 """Timeout for the new network, including image downloads by the kubelet."""
@@ -60,11 +61,7 @@ class SwitchResult:
 
 
 def current(control_plane: Host) -> tuple[str, str | None]:
-    """Return the installed network and its engine, which is None for the plugin's own.
-
-    Raises:
-        PrerequisiteError: No network is installed, several after an interrupted switch, or no agent of it is ready.
-    """
+    """Return the installed network and its engine, which is None for the plugin's own."""
     with api_access.administrator(control_plane) as client:
         installed = cluster_objects.agents_by_network(client)
     names = sorted(installed)
@@ -85,35 +82,20 @@ def switch(
     network: PodNetwork,
     connections: Connections,
     progress: Progress = lambda line: None,
+    dry_run: bool = False,
 ) -> SwitchResult:
-    """Install a network on all nodes of the profile's cluster, in place of the current one.
-
-    Raises:
-        InputError: The network does not fit the profile.
-        PrerequisiteError: A machine or the cluster failed, or leftovers of the old network remain. Calling this
-            again continues the switch.
-    """
+    """Install a network on all nodes of the profile's cluster, in place of the current one."""
     with api_access.administrator(connections.hosts[profile.control_plane.name]) as client:
-        return _Switch(profile, network, connections, client, progress).run()
+        return _Switch(profile, network, connections, client, progress).run(dry_run)
 
 
 def preview(profile: Profile, network: PodNetwork, connections: Connections) -> SwitchResult:
-    """Return the changes that `switch` would make. Makes none.
-
-    Raises:
-        InputError: The network does not fit the profile.
-        PrerequisiteError: A machine or the cluster does not answer.
-    """
-    with api_access.administrator(connections.hosts[profile.control_plane.name]) as client:
-        return _Switch(profile, network, connections, client, lambda line: None).preview()
+    """Return the changes that `switch` would make. Makes none."""
+    return switch(profile, network, connections, dry_run=True)
 
 
 def run_smoke_test(profile: Profile, connections: Connections) -> None:
-    """Run the smoke test on the profile's network.
-
-    Raises:
-        PrerequisiteError: Pods on different nodes cannot exchange datagrams.
-    """
+    """Run the smoke test on the profile's network."""
     install = network_install.render(profile, profiles.password(profile))
     names = sorted(node.name for node in profile.nodes)
     host = connections.hosts[profile.control_plane.name]
@@ -145,13 +127,19 @@ class _Switch:
         self.client = client
         self.nodes: list[ClusterNode] = []
 
-    def run(self) -> SwitchResult:
+    def run(self, dry_run: bool) -> SwitchResult:
         start = time.monotonic()
         self.nodes = self._profile_nodes()
-        removed: dict[str, list[str]] = {node.name: [] for node in self.nodes}
         installed = cluster_objects.installed(self.client)
         foreign = self._foreign_leftovers() if self._is_complete(installed) else None
         changed = foreign is None or any(foreign.values())
+        if dry_run:
+            found = _texts(self._leftovers(self._probe())) if changed else {}
+            # An interrupted switch may have left only these to do. After a removal, all pods are recreated.
+            old = () if changed else _names(self._pods_of_old_network(installed))
+            took_s = time.monotonic() - start
+            return SwitchResult(self.install.name, changed or bool(old), found, {}, old, took_s)
+        removed: dict[str, list[str]] = {node.name: [] for node in self.nodes}
         if changed:
             names = [node.name for node in self.nodes]
             fetch_images(self.profile, self.install, self.connections, names, self.progress)
@@ -168,25 +156,6 @@ class _Switch:
             changed=changed,
             removed=removed,
             left=self._verify_no_foreign_leftovers() if changed or foreign is None else foreign,
-            recreated=recreated,
-            took_s=time.monotonic() - start,
-        )
-
-    def preview(self) -> SwitchResult:
-        """Return the changes that `run` would make."""
-        start = time.monotonic()
-        self.nodes = self._profile_nodes()
-        installed = cluster_objects.installed(self.client)
-        foreign = self._foreign_leftovers() if self._is_complete(installed) else None
-        changed = foreign is None or any(foreign.values())
-        removed = self._leftovers(self._probe()) if changed else {}
-        # An interrupted switch may have left only these to do. After a removal, all pods are recreated.
-        recreated = () if changed else _names(self._pods_of_old_network(installed))
-        return SwitchResult(
-            network=self.install.name,
-            changed=changed or bool(recreated),
-            removed=_texts(removed),
-            left={},
             recreated=recreated,
             took_s=time.monotonic() - start,
         )

@@ -12,6 +12,7 @@ from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.phases import proxy
 from k8sdds.deploy.phases.machine import CONTAINERD_SOCKET
 from k8sdds.deploy.phases.phase import CONTROL_PLANE, JOIN, KUBE_PROXY, on_control_plane, steps
+from k8sdds.deploy.scripts import shell
 from k8sdds.kubernetes import apply
 from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.model.profile import Node
@@ -47,16 +48,7 @@ for second in $(seq 90); do kubectl get --raw /readyz >/dev/null 2>&1 && break; 
 kubectl get --raw /readyz >/dev/null
 """
 
-# Removes what an interrupted attempt or an earlier cluster left; the first attempt finds nothing. Folders may
-# be mount points, so only their content is deleted.
-RESET = f"""\
-if [ -n "$(find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -mindepth 1 -print -quit 2>/dev/null)" ]; then
-  kubeadm reset --force --cri-socket {CRI_SOCKET} >/dev/null 2>&1 || :
-  rm -f /etc/kubernetes/*.conf
-  find /var/lib/etcd -mindepth 1 -delete 2>/dev/null || :
-{footprint.purge_script()}
-fi
-"""
+RESET = shell("reset", CRI_SOCKET=CRI_SOCKET, PURGE=footprint.purge_script())
 
 
 @on_control_plane
@@ -116,15 +108,7 @@ def wait_for_nodes(state: DesiredState, node: Node) -> list[Action]:
     agents_ready = agents <= set(cluster.objects) and not (complete and agents & cluster.not_ready)
     if nodes_ready and agents_ready:
         return []
-    # kubectl wait fails for a node that has not registered yet.
-    script = (
-        "ready() {\n"
-        f"  kubectl wait node {' '.join(names)} --for=condition=Ready --timeout=60s >/dev/null 2>&1\n}}\n"
-        "end=$(($(date +%s) + 180))\nuntil ready; do\n  if [ $(date +%s) -ge $end ]; then\n"
-        "    kubectl get nodes >&2\n"
-        "    kubectl describe nodes | grep -E '^Name:|NotReady|not ready' >&2\n    exit 1\n  fi\n"
-        "  sleep 0.5\ndone\n"
-    )
+    script = shell("wait_for_nodes", NODES=" ".join(names))
     if complete:
         script += apply.wait_script(state.network.daemonsets)
         script += apply.wait_script((f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/coredns",))
@@ -244,29 +228,8 @@ def join_configuration(state: DesiredState, node: Node) -> str:
 
 
 def _discovery_script(state: DesiredState, node: Node) -> str:
-    # Prints a kubeconfig with the cluster's certificate and a short-lived token. It travels over SSH, so the
-    # worker trusts no certificate that it received over the cluster network.
-    cluster = state.cluster
-    delete = ""
-    if state.is_joined(state.control_plane) and (not cluster.up or node.name in cluster.ready):
+    script = shell("join_credentials", API_SERVER=state.api_server)
+    if state.is_joined(state.control_plane) and (not state.cluster.up or node.name in state.cluster.ready):
         # kubeadm join refuses the name of a node that was ready a moment ago.
-        delete = f"kubectl delete node {node.name} --ignore-not-found --timeout=60s >/dev/null\n"
-    return f"""\
-{delete}token=$(kubeadm token create --ttl 15m 2>/dev/null)
-cat <<END
-apiVersion: v1
-kind: Config
-clusters:
-- name: cluster
-  cluster:
-    server: https://{state.api_server}
-    certificate-authority-data: $(base64 -w 0 /etc/kubernetes/pki/ca.crt)
-users:
-- name: join
-  user: {{token: $token}}
-contexts:
-- name: join
-  context: {{cluster: cluster, user: join}}
-current-context: join
-END
-"""
+        return f"kubectl delete node {node.name} --ignore-not-found --timeout=60s >/dev/null\n{script}"
+    return script

@@ -9,6 +9,7 @@ from k8sdds.deploy.actions import Action, Images, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.machine import recording_packages
 from k8sdds.deploy.phases.phase import IMAGES, KUBERNETES, files_script, stale
+from k8sdds.deploy.scripts import shell
 from k8sdds.model.profile import Node
 
 UNIT_FILE = "/etc/systemd/system/kubelet.service"
@@ -98,18 +99,11 @@ def _from_packages(state: DesiredState, node: Node) -> list[Action]:
         return []
     source = REPOSITORY.format(minor=state.profile.kubernetes.minor)
     packages = " ".join(f"{program}='{version}-*'" for program in PROGRAMS)
-    install = (
-        "[ -e /etc/ssl/certs/ca-certificates.crt ] || {\n"
-        "  apt-get update -q=2; apt-get install -q=2 -y --no-install-recommends ca-certificates; }\n"
-        f"keep {KEY_FILE}; mkdir -p {KEY_FILE.rpartition('/')[0]}\n"
-        # apt's own HTTPS client: a fresh system may have no other.
-        f"/usr/lib/apt/apt-helper -o Acquire::Retries=3 download-file {source}Release.key {KEY_FILE}.new"
-        f" >/dev/null\nchmod 644 {KEY_FILE}.new; mv -f {KEY_FILE}.new {KEY_FILE}\n"
-        + file_script(SOURCE_FILE, f"deb [signed-by={KEY_FILE}] {source} /\n")
-        + "apt-get update -q=2\n"
-        f"apt-get install -q=2 -y --allow-change-held-packages {packages}\n"
-        f"apt-mark hold {' '.join(PROGRAMS)} >/dev/null\n"
-    )
+    install = shell(
+        "install_kubernetes", KEY_FILE=KEY_FILE, KEY_FOLDER=KEY_FILE.rpartition("/")[0], SOURCE=source,
+        WRITE_SOURCE=file_script(SOURCE_FILE, f"deb [signed-by={KEY_FILE}] {source} /\n"),
+        PACKAGES=packages, PROGRAMS=" ".join(PROGRAMS),
+    )  # fmt: skip
     return [
         Action(
             node.name, KUBERNETES, f"install Kubernetes {version} from the project's packages",

@@ -11,6 +11,7 @@ from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action, Upload
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts.probe import MARKER
 from k8sdds.deploy.phases.phase import CLAIM, RUNTIME, TUNING, files_script, stale
+from k8sdds.deploy.scripts import shell
 from k8sdds.deploy.software import PACKAGES
 from k8sdds.model.profile import Node, Profile
 
@@ -136,13 +137,7 @@ def _install_containerd(state: DesiredState, node: Node) -> Action:
 
 def recording_packages(install: str) -> str:
     """Return a script that installs packages and lists those that are new, which `destroy --purge` removes."""
-    return f"""\
-export DEBIAN_FRONTEND=noninteractive
-before=$(dpkg-query -Wf '${{Package}}\\n' | sort)
-{install}dpkg-query -Wf '${{Package}}\\n' | sort >{STATE}/packages.now
-echo "$before" | comm -13 - {STATE}/packages.now >>{STATE}/packages
-rm {STATE}/packages.now
-"""
+    return shell("record_packages", INSTALL=install, STATE=STATE)
 
 
 def containerd_config(state: DesiredState, node: Node) -> str:

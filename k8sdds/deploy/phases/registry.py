@@ -10,6 +10,7 @@ from k8sdds.deploy.actions import PRIVATE, Action, PrivateFile
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.machine import REGISTRIES
 from k8sdds.deploy.phases.phase import REGISTRY, files_script, stale, unwanted
+from k8sdds.deploy.scripts import shell
 from k8sdds.model.profile import Node
 from k8sdds.system.errors import InputError
 
@@ -25,23 +26,7 @@ NO_SERVER = "127.0.0.1:1"
 """An address without a server. The runtime asks it when a mirror works, and does not have the image."""
 
 # check HOST FILE: ask one mirror for an image with the settings in a file, and explain why it cannot be used.
-_CHECK = f"""\
-check() (
-  folder=$(mktemp -d -p /run); trap 'rm -rf "$folder"' EXIT
-  mkdir "$folder/_default"; cp "$2" "$folder/_default/hosts.toml"
-  # The last line has the reason of the first failure.
-  reason=$(ctr images pull --hosts-dir "$folder" "$1/{PROBE_IMAGE}" 2>&1 | tail -n 1)
-  case $reason in
-    *{NO_SERVER}/*) exit 0 ;;
-    *"401 Unauthorized"*|*"403 Forbidden"*|*"authorization failed"*|*insufficient_scope*)
-      echo "the registry $1 rejects the login: see registry.login_file" ;;
-    *x509*|*certificate*) echo "the certificate of the registry $1 is not trusted: see registry.ca_file" ;;
-    *) echo "the registry $1 cannot be used" ;;
-  esac >&2
-  echo "$reason" >&2
-  exit 1
-)
-"""
+_CHECK = shell("check_mirror", PROBE_IMAGE=PROBE_IMAGE, NO_SERVER=NO_SERVER)
 
 
 def registry(state: DesiredState, node: Node) -> list[Action]:
@@ -72,11 +57,7 @@ def registry(state: DesiredState, node: Node) -> list[Action]:
 
 
 def files(state: DesiredState) -> dict[str, str]:
-    """Return the files on a node; empty without a registry. They contain the login.
-
-    Raises:
-        InputError: The file with the certificate cannot be read.
-    """
+    """Return the files on a node; empty without a registry. They contain the login."""
     registry = state.profile.registry
     if registry is None:
         return {}

@@ -34,21 +34,17 @@ class AverageUsage:
 
 
 def nodes(get: Get) -> list[AverageUsage]:
-    """Return the use of every node. Raises PrerequisiteError like `parse`."""
+    """Return the use of every node."""
     return parse(get(f"{PATH}/nodes"))
 
 
 def pods(get: Get, namespace: str) -> list[AverageUsage]:
-    """Return the use of every pod of a namespace. Raises PrerequisiteError like `parse`."""
+    """Return the use of every pod of a namespace."""
     return parse(get(f"{PATH}/namespaces/{namespace}/pods"))
 
 
 def parse(document: bytes) -> list[AverageUsage]:
-    """Parse a NodeMetricsList or PodMetricsList.
-
-    Raises:
-        PrerequisiteError: the document is not such a list.
-    """
+    """Parse a NodeMetricsList or PodMetricsList."""
     try:
         return [_parse_item(item) for item in reading.json_object(document, PATH)["items"]]
     except (reading.UnreadableError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -31,13 +31,10 @@ FIELDS = ("user_s", "nice_s", "system_s", "idle_s", "iowait_s", "irq_s", "softir
 
 
 def objects(namespace: str, filters: bool = False, image: str | None = None) -> list[dict[str, Any]]:
-    """Return the Kubernetes objects of the meter.
+    """Return the Kubernetes objects of the meter, whose ClusterRole has a name of its own in each namespace.
 
-    Args:
-        namespace: Where it runs. The name of its ClusterRole contains it, so that several meters can coexist.
-        filters: Whether it can count packet filters. It then runs as root with NET_ADMIN on the nodes' own
-            network, which needs a namespace with Pod Security `privileged`.
-        image: Its image; None means that of the manifest.
+    With `filters`, it can count packet filters. It then runs as root with NET_ADMIN on the nodes' own network, which
+    needs a namespace with Pod Security `privileged`.
     """
     manifests = read_manifest(MANIFEST)
     for manifest in manifests:
@@ -136,15 +133,7 @@ class RuleCounts:
 
 
 def count_rules(nft: Any, iptables: str) -> RuleCounts:
-    """Count chains and rules.
-
-    Args:
-        nft: Parsed output of `nft --json list ruleset`.
-        iptables: Output of `iptables-legacy-save`.
-
-    Raises:
-        ValueError: `nft` is not such an output.
-    """
+    """Count chains and rules, from `nft --json list ruleset` and `iptables-legacy-save`. Raises ValueError."""
     if not isinstance(nft, dict) or not isinstance(nft.get("nftables"), list):
         raise ValueError(f"not an nftables rule set: {json.dumps(nft)[:80]}")
     kinds = [next(iter(entry), "") for entry in nft["nftables"] if isinstance(entry, dict)]
@@ -192,11 +181,7 @@ class Document(Shape):
 
 
 def parse(document: str | dict[str, Any]) -> Reading:
-    """Parse a meter's output, or a line of readings.jsonl.
-
-    Raises:
-        ValueError: the document is not a reading.
-    """
+    """Parse a meter's output, or a line of readings.jsonl. Raises ValueError."""
     try:
         data = reading.json_object(document, "reading") if isinstance(document, str) else document
         if not fits(Document, data):

@@ -28,7 +28,6 @@ LATENCY_FILE = "latency.csv"
 SETTINGS = frozenset(
     {
         "reliability", "qos", "batch_bytes", "message_bytes", "instances", "discovery", "receive_mode", "publish_mode",
-        "flow_period_ms",
     }
 )  # fmt: skip
 _WRITERS = "RTI PerfTest has one topic and one writer in a publisher: topics and writers must be 1"
@@ -69,11 +68,7 @@ def unsupported(cell: Cell) -> str | None:
 
 
 def check(trial: Trial, settings: Settings) -> None:
-    """Write a trial's command lines without running them.
-
-    Raises:
-        InputError: This release of PerfTest cannot run the trial.
-    """
+    """Write a trial's command lines without running them."""
     if trial.duration_s != int(trial.duration_s):
         raise InputError(
             f"RTI PerfTest measures whole seconds: duration_s {trial.duration_s:g} is not whole",
@@ -97,18 +92,8 @@ def command_line(
 ) -> list[str]:
     """Return the command line of a participant.
 
-    Args:
-        trial: What to measure.
-        participant: Whose command line.
-        endpoints: The endpoint of each participant, by name.
-        domain: DDS domain id.
-        settings: The user's PerfTest.
-        files: The participant's folder.
-        qos: A QoS file in RTI's format; None means the QoS that is built into PerfTest.
-        discovery: `multicast`, `peers`, or `server`; with `server` the environment names the servers.
-
-    Raises:
-        InputError: This release of PerfTest cannot run the trial.
+    `qos` is a file in RTI's format; None means the QoS that is built into PerfTest. With the `discovery` `server`, the
+    environment names the servers.
     """
     cell = trial.cell
     args = [command.role_option(participant)]
@@ -135,12 +120,10 @@ def command_line(
 
 
 def environment(settings: Settings, servers: Sequence[str] = ()) -> dict[str, str]:
-    """Return the environment of a participant.
+    """Return the environment of a participant; `servers` has `HOST:PORT` of the discovery servers.
 
-    Args:
-        settings: The user's PerfTest.
-        servers: `HOST:PORT` of the discovery servers. They relay only the participants' first announcements. A list
-            without a multicast address also keeps the participant from listening to multicast.
+    They relay only the participants' first announcements. A list without a multicast address also keeps the participant
+    from listening to multicast.
     """
     peers = ",".join(f"rtps@udpv4://{server}" for server in servers)
     return settings.environment() | ({"NDDS_DISCOVERY_PEERS": peers} if servers else {})

@@ -98,13 +98,7 @@ def has(name: str, version: Version) -> bool:
 
 
 def refusal(args: Sequence[str], version: Version, role: str | None = None) -> str | None:
-    """Return why a release of PerfTest rejects a command line, or None.
-
-    Args:
-        args: The command line without the program.
-        version: The release.
-        role: `publisher` or `subscriber`; None means both, so that options of one role are rejected.
-    """
+    """Return why a release of PerfTest rejects a command line, or None. Without a role, options of one are rejected."""
     if version not in VERSIONS:
         known = ", ".join(map(version_text, VERSIONS))
         return f"k8sdds does not know RTI PerfTest {version_text(version)} (it knows {known})"

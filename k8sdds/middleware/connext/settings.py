@@ -65,12 +65,7 @@ def of(testbed: str) -> Settings:
 
 
 def on_this_machine(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Return the user's own program, for the lab.
-
-    Raises:
-        PrerequisiteError: The environment names no program.
-        InputError: The environment names something that is not a program, or another value is not valid.
-    """
+    """Return the user's own program, for the lab."""
     program = environment.get(PROGRAM, "")
     if not program:
         raise PrerequisiteError(
@@ -89,12 +84,7 @@ def on_this_machine(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings]:
-    """Return the image of the participants' pods, and the program in it.
-
-    Raises:
-        PrerequisiteError: The environment names no image.
-        InputError: The release in the image is not named, or another value is not valid.
-    """
+    """Return the image of the participants' pods, and the program in it."""
     image = environment.get(IMAGE, "")
     if not image:
         raise PrerequisiteError(
@@ -163,11 +153,7 @@ def _user_options(environment: Mapping[str, str], version: Version) -> tuple[str
 
 
 def license_file(environment: Mapping[str, str]) -> Path | None:
-    """Return the path of the user's license, or None if the environment names none.
-
-    Raises:
-        InputError: There is no such file.
-    """
+    """Return the path of the user's license, or None if the environment names none."""
     name = environment.get(LICENSE, "")
     if not name:
         return None

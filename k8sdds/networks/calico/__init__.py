@@ -45,7 +45,6 @@ BGP = Network(
     " chains that select a pod's chain are lists instead of trees; nodes have a route to 169.254.1.1 instead of a"
     " default route; kube-proxy's rules for Services are empty",
     default_mtu=LINK_MTU,
-    max_mtu=LINK_MTU,
     requires=_REQUIRES,
     lab=lab.bgp,
     no_cni_plugins="its plugin reserves addresses through the API server",
@@ -62,7 +61,6 @@ VXLAN = replace(
     layer="L2 overlay",
     differences=BGP.differences.replace("learned by BGP", "added by Felix"),
     default_mtu=LINK_MTU - encapsulation.VXLAN,
-    max_mtu=LINK_MTU - encapsulation.VXLAN,
     requires=(VXLAN_FEATURE, *_REQUIRES),
     lab=lab.vxlan,
     cluster=cluster.VXLAN,
@@ -76,7 +74,6 @@ IPIP = replace(
     title="Calico, IP in IP",
     encapsulation="IP in IP",
     default_mtu=LINK_MTU - encapsulation.IPIP,
-    max_mtu=LINK_MTU - encapsulation.IPIP,
     requires=(IPIP_FEATURE, *_REQUIRES),
     lab=lab.ipip,
     cluster=cluster.IPIP,

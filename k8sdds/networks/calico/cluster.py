@@ -81,14 +81,7 @@ def _cluster_install(
     tunnels: tuple[str, ...] = (),
     node_features: tuple[NodeFeature, ...] = (),
 ) -> ClusterInstall:
-    """Return the cluster install of one mode.
-
-    Args:
-        settings: Environment variables of the agent.
-        ready: When the mode is ready on a node.
-        tunnels: Links that carry all packets to other nodes.
-        node_features: Kernel features that every node needs.
-    """
+    """Return the cluster install of one mode; `settings` are environment variables of the agent."""
 
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
         agent = container(find(manifests, "DaemonSet", "calico"), "calico-node")

@@ -105,12 +105,14 @@ def _tunnel_address(node: LabNode) -> IPv4Address | IPv6Address:
 
 
 def _bgp_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
-    routes = [f"route add blackhole {node.pod_subnet} proto {BIRD}"]
-    routes += [
-        f"route add {peer.pod_subnet} via {peer.address} dev eth0 proto {BIRD}"
-        for peer in topology.peers(node)
-    ]
-    return [Batch(node.name, "ip", tuple(routes))]
+    return [Batch(node.name, "ip", tuple(_learned_routes(topology, node, "dev eth0")))]
+
+
+def _learned_routes(topology: Topology, node: LabNode, device: str) -> list[str]:
+    """Return the routes of the node's own block, and of those of other nodes through a device."""
+    peers = topology.peers(node)
+    routes = [f"{peer.pod_subnet} via {peer.address} {device}" for peer in peers]
+    return [f"route add {route} proto {BIRD}" for route in (f"blackhole {node.pod_subnet}", *routes)]
 
 
 def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
@@ -131,10 +133,6 @@ def _ipip_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
     lines = [
         f"link set tunl0 mtu {mtu} up",
         f"addr add {_tunnel_address(node)}/32 dev tunl0",
-        f"route add blackhole {node.pod_subnet} proto {BIRD}",
-        *(
-            f"route add {peer.pod_subnet} via {peer.address} dev tunl0 onlink proto {BIRD}"
-            for peer in topology.peers(node)
-        ),
+        *_learned_routes(topology, node, "dev tunl0 onlink"),
     ]
     return [Batch(node.name, "ip", tuple(lines))]

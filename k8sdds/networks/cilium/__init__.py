@@ -46,7 +46,6 @@ NATIVE = Network(
     " entries are derived from addresses instead of written by the agent; each device has its own maps; there are no"
     " policies, Services and events; the gateway of a pod is a permanent neighbor",
     default_mtu=LINK_MTU,
-    max_mtu=LINK_MTU,
     requires=(CLANG, TC_BPF),
     lab=lab.native,
     no_cni_plugins="its plugin calls the agent of the node",
@@ -64,7 +63,6 @@ VXLAN = replace(
     layer="L2 overlay",
     encapsulation="VXLAN",
     default_mtu=LINK_MTU - encapsulation.VXLAN,
-    max_mtu=LINK_MTU - encapsulation.VXLAN,
     requires=(VXLAN_FEATURE, *NATIVE.requires),
     lab=lab.vxlan,
     cluster=cluster.VXLAN,

@@ -64,13 +64,7 @@ def _cluster_install(
     tunnels: tuple[str, ...] = (),
     node_features: tuple[NodeFeature, ...] = (),
 ) -> ClusterInstall:
-    """Return the cluster install of one mode.
-
-    Args:
-        routing: Returns the agent's options about packets to other nodes.
-        tunnels: Links that carry all packets to other nodes.
-        node_features: Kernel features that every node needs, in addition to BPF.
-    """
+    """Return the cluster install of one mode; `routing` returns the agent's options about packets to other nodes."""
 
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
         config = find(manifests, "ConfigMap", "cilium-config")["data"]

@@ -31,13 +31,10 @@ class Bridge:
     mtu: int
     address: Interface
     """Address of the bridge: the pods' gateway, and the first host of the node's pod subnet."""
-    first_host: int = 2
-    """Host part of the first pod's address."""
 
     def pod_address(self, slot: int) -> Interface:
         """Return the address of the pod with this index on the node."""
-        subnet = self.address.ip - 1
-        return ip_interface(f"{subnet + self.first_host + slot}/{self.address.network.prefixlen}")
+        return ip_interface(f"{self.address.ip + 1 + slot}/{self.address.network.prefixlen}")
 
 
 class NodePlan:

@@ -45,17 +45,8 @@ def vxlan_device(
 ) -> list[Batch]:
     """Return the batches that connect a node to all others, as the agents of plugins do.
 
-    Each end has the first address of its node's pod subnet.
-
-    Args:
-        topology: The lab network.
-        node: The node.
-        name: Name of the device.
-        mtu: Its MTU.
-        vni: VXLAN network identifier.
-        port: UDP port.
-        mac: MAC address of a node's device.
-        route_options: Further options of the routes, such as their protocol.
+    Each end has the first address of its node's pod subnet. `mac` returns the MAC address of a node's device, and
+    `route_options` are further options of the routes, such as their protocol.
     """
     lines = [
         f"link add {name} mtu {mtu} address {mac(node)} type vxlan id {vni} dev eth0 local {node.address}"

@@ -156,12 +156,7 @@ def translated(shown: str) -> int:
 
 
 def translated_entries(tracked: str, port: int) -> int:
-    """Return how many tracked connections to a port have another address in their replies.
-
-    Args:
-        tracked: The text of /proc/net/nf_conntrack.
-        port: Port that the connections were opened to.
-    """
+    """Return how many connections to a port in /proc/net/nf_conntrack have another address in their replies."""
     entries = (found.groups() for found in _TRACKED.finditer(tracked))
     return sum(
         int(to) == port and (source, target) != (reply_target, reply_source)

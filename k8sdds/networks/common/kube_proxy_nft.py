@@ -94,12 +94,7 @@ def services(
 ) -> Iterator[str]:
     """Return the commands that add Services with one endpoint.
 
-    Args:
-        ip_family: Their IP family.
-        entries: NAMESPACE/NAME and cluster IP of each; the first one also has the node port.
-        endpoint: Address of the endpoint of all.
-        port: Port of the Services and of the endpoint.
-        node_port: The node port; None if there is none.
+    `entries` has NAMESPACE/NAME and cluster IP of each; the first one also has the node port, if there is one.
     """
     own = family(ip_family)
     table = f"{own} {TABLE}"

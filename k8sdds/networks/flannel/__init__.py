@@ -54,7 +54,6 @@ HOSTGW = Network(
     fidelity="equivalent",
     differences=_KUBE_PROXY,
     default_mtu=LINK_MTU,
-    max_mtu=LINK_MTU,
     requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.hostgw,
     color=NetworkColor("#aa4499", "#e08ad2", "^"),
@@ -73,7 +72,6 @@ VXLAN = replace(
     layer="L2 overlay",
     encapsulation="VXLAN",
     default_mtu=LINK_MTU - encapsulation.VXLAN,
-    max_mtu=LINK_MTU - encapsulation.VXLAN,
     requires=(VXLAN_FEATURE, *HOSTGW.requires),
     lab=lab.vxlan,
     ipv6_overhead=encapsulation.OUTER_IPV6,
@@ -109,7 +107,6 @@ IPSEC = replace(
     " and encrypts in charon's threads, which costs several times as much CPU as the kernel's ESP; "
     + _KUBE_PROXY,
     default_mtu=encryption.PAPER_MTU,
-    max_mtu=LINK_MTU - encapsulation.ESP_TUNNEL,
     lab=encryption.ipsec,
     ipv4_only="Flannel's IPsec backend has no IPv6",
     color=NetworkColor("#332288", "#a698ff", "P"),
@@ -127,7 +124,6 @@ WIREGUARD = replace(
     differences="the name of the WireGuard device contains the node's number; the userspace engine encrypts in"
     " wireguard-go; " + _KUBE_PROXY,
     default_mtu=encryption.WIREGUARD_MTU,
-    max_mtu=encryption.WIREGUARD_MAX_MTU,
     lab=encryption.wireguard,
     ipv4_only="k8sdds configures WireGuard's peers with IPv4 addresses",
     color=NetworkColor("#1f7a7a", "#66cfcf", "8"),

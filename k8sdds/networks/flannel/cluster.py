@@ -69,16 +69,10 @@ def _cluster_install(
     ipv4_only: str = "",
     ipv6_mtu: int | None = None,
 ) -> ClusterInstall:
-    """Return the cluster install of a backend.
+    """Return the cluster install of a backend, which returns the value of `Backend` in flannel's net-conf.json.
 
-    Args:
-        backend: Returns the value of `Backend` in flannel's net-conf.json.
-        ready: When the backend is ready on a node.
-        node_features: Kernel features that every node needs.
-        links: Patterns of the tunnel devices that the backend creates; they carry all packets.
-        ipsec: Whether the agent starts strongSwan's charon.
-        ipv4_only: Why the backend is not installed with IPv6; empty if it is.
-        ipv6_mtu: MTU of pods with IPv6 addresses; None means that of the backend.
+    All packets pass the tunnel devices that match `links`. `ipsec`: the agent starts strongSwan's charon. `ipv4_only`
+    is why the backend is not installed with IPv6, and `ipv6_mtu` the MTU of pods with IPv6 addresses, if it is another.
     """
 
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:

@@ -102,7 +102,6 @@ HOST = Network(
     fidelity="real",
     differences="kube-proxy's rules for Services are empty",
     default_mtu=LINK_MTU,
-    max_mtu=LINK_MTU,
     requires=(BRIDGE_KERNEL_FEATURE, NFTABLES, IPTABLES),
     lab=_on_nodes(in_pods=True),
     no_cni_plugins="its pods use the network of their node",

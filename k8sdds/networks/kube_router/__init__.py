@@ -31,7 +31,6 @@ KUBE_ROUTER = Network(
     differences="routes are static instead of learned by BGP; a range of addresses instead of ipsets decides what is"
     " masqueraded; kube-proxy's rules for Services are empty",
     default_mtu=LINK_MTU,
-    max_mtu=LINK_MTU,
     lab_policies=(IPSET,),
     requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.datapath,

@@ -128,7 +128,6 @@ MACVLAN = Network(
     differences="pods do not have the first interface, on the cluster's pod network; addresses are fixed instead of"
     " assigned by an IPAM plugin",
     default_mtu=LINK_MTU,
-    max_mtu=LINK_MTU,
     requires=(BRIDGE, MACVLAN_KERNEL_FEATURE),
     lab=_datapath,
     cni_plugins=_plugins,

@@ -114,7 +114,6 @@ WEAVENET_ENCRYPT = replace(
     " engine wraps ESP in UDP, in tunnel mode, and encrypts in charon's threads, which costs several times as much"
     " CPU as the kernel's ESP",
     default_mtu=lab.PAPER_MTU_ENCRYPTED,
-    max_mtu=lab.MAX_MTU_ENCRYPTED,
     requires=(*WEAVENET.requires, NFT_INGRESS),
     lab=lab.encrypted,
     color=NetworkColor("#882255", "#e27aa9", "X"),

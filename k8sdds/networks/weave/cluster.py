@@ -67,13 +67,7 @@ def _connections(engine: str, encrypted: bool) -> AgentConnections:
 
 
 def cluster_install(default_mtu: int, encrypted: bool = False, engine: str = FASTDP) -> ClusterInstall:
-    """Return the cluster install of WeaveNet.
-
-    Args:
-        default_mtu: The pods' MTU unless the profile sets one: the same as in the lab, not Weave's 1376.
-        encrypted: Whether packets between nodes are encrypted.
-        engine: `fastdp`, or `sleeve` for the datapath in userspace.
-    """
+    """Return the cluster install of WeaveNet. Its default MTU is the same as in the lab, not Weave's 1376."""
     sleeve = engine == SLEEVE
 
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:

@@ -89,15 +89,8 @@ def grid(
 ) -> tuple[Drawing, list[Axes]]:  # fmt: skip
     """Return a drawing with panels in rows of some columns; sizes are in inches.
 
-    Args:
-        heights: Height of the axes of each panel; those of one row have the same.
-        columns: Number of columns.
-        width: Width of the axes of a panel.
-        left: Room to the left of the axes of each panel.
-        right: Room to the right.
-        head: Room above.
-        foot: Room below.
-        below: Room below all panels, such as for a legend.
+    `heights` has that of the axes of each panel, `width` is theirs. The others are the room around the axes of each
+    panel, and below all of them.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as MplFigure

@@ -15,6 +15,7 @@ from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, Figure, grid, save, text_width
 from k8sdds.report.figures.estimates import Limits, Styles, scale
 from k8sdds.report.theme import MUTED, network_colors
+from k8sdds.system.grouping import grouped
 from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
 
 if TYPE_CHECKING:
@@ -26,10 +27,7 @@ _AXES = {RATE: ("rate", "offered samples/s"), SUBSCRIBERS: ("number of subscribe
 
 def draw(content: Content, folder: Path) -> list[Figure]:
     """Draw one figure per condition: p99 of the delay by what was searched, with the capacity of each network."""
-    groups: dict[tuple[object, ...], list[Found]] = {}
-    for one in content.searches:
-        if _drawn(one):
-            groups.setdefault(tuple(one.condition.values()), []).append(one)
+    groups = grouped(filter(_drawn, content.searches), lambda one: tuple(one.condition.values()))
     order = content.networks.index
     return [
         _figure(content, sorted(searches, key=lambda one: order(one.network)), folder, index)

@@ -21,11 +21,7 @@ _MAX_ROWS, _MAX_PANELS = 60, 24
 def of_sides(first: str, others: Mapping[str, Sequence[Row]], quantity: str, folder: Path) -> Figure:
     """Draw the changes of a metric relative to the first side with their 95 % intervals, one row per cell and side.
 
-    Args:
-        first: Name of the side that changes are relative to.
-        others: Rows of the comparison with the first side, by the name of the other side.
-        quantity: Name of the metric.
-        folder: Folder for the files.
+    `others` has the rows of the comparison with the first side, by the name of the other side.
     """
     title = METRICS[quantity].title
     every = [(name, row) for name, rows in others.items() for row in rows if row["quantity"] == quantity]

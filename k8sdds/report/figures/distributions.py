@@ -42,9 +42,7 @@ class Distribution:
 def distribution(run: RunFolder, attempts: Iterable[tuple[str, int, Sequence[str]]]) -> Distribution | None:
     """Return the distribution merged from the logs of some attempts, for figures only, or None if no log is readable.
 
-    Args:
-        run: The run folder.
-        attempts: Trial, number and tags of the latencies of each attempt.
+    Of each attempt, `attempts` has trial, number and the tags of its latencies.
     """
     candidates = [histograms.read(run.raw(trial_id, attempt), tags) for trial_id, attempt, tags in attempts]
     known = [histogram for histogram in candidates if histogram is not None]

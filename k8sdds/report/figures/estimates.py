@@ -166,14 +166,10 @@ def rows(
 
 
 def reach(estimates: Iterable[Estimate], ratio: bool = False) -> Limits:
-    """Return the limits of an axis that shows all trials.
+    """Return the limits of an axis that shows all trials; with `ratio` a logarithmic one, of positive values.
 
     The interval of two trials can be huge, so an interval may extend the range only by 60 %, and is otherwise
     cut off at the axis.
-
-    Args:
-        estimates: All estimates on the axis, at least one.
-        ratio: Whether the axis is logarithmic; all values must then be positive.
     """
     estimates = list(estimates)
     forward = math.log if ratio else float

@@ -45,11 +45,7 @@ def inline(svg: str, slug: str, alt: str) -> str:
 
 
 def share_styles(figures: Sequence[Figure]) -> tuple[list[Figure], str]:
-    """Replace the styles of all figures of a page by classes, and define each marker and clip path once.
-
-    Returns:
-        The figures, and the rules for the style sheet of the page.
-    """
+    """Replace the styles of all figures of a page by classes, whose rules it returns, and define each shape once."""
     classes: dict[str, str] = {}
     shapes: dict[str, str] = {}
     ids: dict[str, str] = {}

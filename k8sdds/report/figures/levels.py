@@ -41,10 +41,11 @@ from k8sdds.report.figures.estimates import (
     scale,
     spans_a_decade,
 )
-from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Row, Setting, test_of
+from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Row, Setting
 from k8sdds.report.theme import INK, network_colors, variant_colors
 from k8sdds.results.metrics import METRICS
-from k8sdds.workloads import HEADLINES
+from k8sdds.system.grouping import grouped
+from k8sdds.workloads import HEADLINES, of_metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,7 +108,7 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
     levels = setting.levels(name)
     if not levels:
         return None
-    metric, test = METRICS[name], test_of(name, setting.tests)
+    metric, test = METRICS[name], of_metric(name, setting.tests)
     others = [setting.levels(name.replace("_p90_", mark)) for mark in ("_p50_", "_p99_") if "_p90_" in name]
     factor, unit = axis_unit(metric.unit, max(row["mean"] for row in levels.values()))
     estimates = {
@@ -128,7 +129,7 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
         f"{' Logarithmic axis.' if logarithmic else ''} {content.caption(setting, test)}."
     )
     # The first headline metric of a test has the name of the test.
-    first = next(one for one in HEADLINES if test_of(one, setting.tests) == test)
+    first = next(one for one in HEADLINES if of_metric(one, setting.tests) == test)
     kind = test if name == first else f"{test}-{formats.slug(metric.title)}"
     return save(drawing, folder, setting.file_name(kind), test, title, f"{title}. {alt}.", caption)
 
@@ -207,10 +208,7 @@ def _tick(size: int) -> str:
 
 def _grouped(points: Sequence[Point], by_payload: bool) -> list[list[Point]]:
     """Group points along one axis; with many groups, return the first, middle and last one."""
-    groups: dict[int, list[Point]] = {}
-    for at in points:
-        groups.setdefault(at.subscribers if by_payload else at.payload_bytes, []).append(at)
-    lines = list(groups.values())
+    lines = list(grouped(points, lambda at: at.subscribers if by_payload else at.payload_bytes).values())
     return lines if len(lines) <= _MAX_GROUPS else [lines[0], lines[len(lines) // 2], lines[-1]]
 
 
@@ -272,7 +270,7 @@ def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, inde
     some = f" {len(sizes)} of {len(measured)} payloads." if len(sizes) < len(measured) else ""
     caption = (
         f"Throughput of each subscriber. Solid: unicast. Dashed: multicast. Dots: single trials.{some}"
-        f" {content.caption(setting, test_of(THROUGHPUT, setting.tests))}."
+        f" {content.caption(setting, of_metric(THROUGHPUT, setting.tests))}."
     )
     alt = "Throughput per subscriber in Mbit/s. " + "; ".join(
         f"{label} {transport} {payload(size)}: "

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe
 from k8sdds.model.link import Link
 from k8sdds.model.trial import AXES
-from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import SINGLE_WIDTH, Figure, grid, legend, legend_height, save
@@ -28,6 +26,7 @@ from k8sdds.report.figures.estimates import (
 from k8sdds.report.settings import Row
 from k8sdds.report.theme import network_colors, variant_colors
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import grouped
 from k8sdds.workloads import outage
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class _Curve:
 def recoveries(content: Content, folder: Path) -> list[Figure]:
     """Draw when the first sample and the full rate come back by the length of the outage, for each kind of outage."""
     trials = _by_kind([row for row in content.as_measured if row["test"] == outage.NAME])
-    levels = _by_kind(overhead.plain_rows(content.levels[content.levels["test"] == outage.NAME]))
+    levels = _by_kind([row for row in content.levels if row["test"] == outage.NAME])
     several = [kind for kind, rows in trials.items() if len({row[LENGTH] for row in rows}) > 1]
     differing = [
         key for key, values in zip(_KIND, zip(*several, strict=True), strict=False) if len(set(values)) > 1
@@ -88,11 +87,7 @@ def recoveries(content: Content, folder: Path) -> list[Figure]:
 
 
 def _by_kind(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        kind = tuple(str(row[key]) for key in _KIND)
-        groups.setdefault(kind, []).append(row)
-    return groups
+    return grouped(rows, lambda row: tuple(str(row[key]) for key in _KIND))
 
 
 def _by_length(
@@ -124,16 +119,12 @@ def _by_length(
         _panel(ax, curves, styles, lengths)
         ax.set(title=formats.capital(METRICS[name].title), xlabel="length of the outage, s", ylabel="ms")
         texts += [f"{METRICS[name].title}, {label}: {curve.text}" for label, curve in curves.items()]
-    legend(drawing, [_entry(label, styles[label]) for label in labels])
+    legend(drawing, [(label, styles[label].marker, styles[label].light, "-") for label in labels])
     title = f"Recovery by length of the outage: {kind}"
     slug = SLUG + (f"-{index + 1}" if index else "")
     return save(
         drawing, folder, slug, outage.NAME, title, f"{title}. {'; '.join(texts)}.", _caption(content, trials)
     )
-
-
-def _entry(label: str, style: NetworkColor) -> tuple[str, str, str, str]:
-    return label, style.marker, style.light, "-"
 
 
 def _caption(content: Content, trials: Sequence[Row]) -> str:

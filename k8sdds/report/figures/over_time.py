@@ -59,8 +59,7 @@ class _Trial:
     def links_us(self) -> int:
         """Start of the statistics of the links, by the clock of the subscriber."""
         assert self.links is not None
-        # On clusters, the links of each node have a start of their own.
-        return (self.outage.links_started_us if self.outage else 0) or self.links.started_us
+        return self.links.started_us_of(self.outage.node if self.outage else "")
 
     @property
     def has_placed_links(self) -> bool:

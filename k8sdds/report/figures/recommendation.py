@@ -40,11 +40,7 @@ class Point:
 def requirements(judged: Sequence[tuple[Judgement, str]], role: str, confidence: str, folder: Path) -> Figure:
     """Draw the interval of each requirement as a share of its limit.
 
-    Args:
-        judged: Judgements, each with its value as text.
-        role: What the configuration is, such as `recommended`.
-        confidence: Confidence of the intervals.
-        folder: Folder for the files.
+    Each judgement has its value as text. `role` is what the configuration is, such as `recommended`.
     """
     estimates = {}
     for judgement, text in judged:

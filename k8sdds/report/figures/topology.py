@@ -17,7 +17,6 @@ from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, grid, save, text_w
 from k8sdds.report.settings import Row, Setting
 from k8sdds.report.theme import INK, MUTED, PAPER, network_colors
 from k8sdds.results.fingerprint import Fingerprint
-from k8sdds.system.shapes import fits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -115,8 +114,7 @@ def _path(trials: Sequence[Row]) -> _Path:
     pod_mtu, link_mtu = last["mtu_bytes"], _link_mtu(last)
     found = next((_object(row["fingerprint"]) for row in trials if row["fingerprint"]), {})
     added, network = None, ""
-    if fits(Fingerprint, found):
-        fingerprint = Fingerprint.model_validate(found)
+    if fingerprint := Fingerprint.of(found):
         added = fingerprint.added_bytes
         network = fingerprint.value("outer_protocol").replace("none", "as sent")
     too_large = bool(added and pod_mtu and link_mtu and pod_mtu + added > link_mtu)

@@ -3,8 +3,6 @@
 All scripts for a machine share one connection. Scripts are passed through stdin, never as arguments.
 """
 
-from k8sdds.system.ssh.connections import Connections, Result
-from k8sdds.system.ssh.host import Host, ScriptResult
-from k8sdds.system.ssh.target import HostError, HostLost, Login, Target
+from k8sdds.system.ssh.host import Connect, Connections, Host, HostError, HostLost, ScriptResult, Target
 
-__all__ = ["Connections", "Host", "HostError", "HostLost", "Login", "Result", "ScriptResult", "Target"]
+__all__ = ["Connect", "Connections", "Host", "HostError", "HostLost", "ScriptResult", "Target"]

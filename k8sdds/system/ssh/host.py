@@ -1,7 +1,4 @@
-"""A machine that runs scripts over one connection.
-
-fabric and paramiko are imported with the first connection: most commands need no connection, and not these packages.
-"""
+"""The machines of a profile. fabric and paramiko are imported with a connection, because most commands need none."""
 
 from __future__ import annotations
 
@@ -10,34 +7,75 @@ import io
 import shlex
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
-from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh.target import CHECK_S, CONNECT_S, END_S, HostError, HostLost, Target
+from k8sdds.system.errors import K8sddsError, PrerequisiteError
 
 if TYPE_CHECKING:
     import fabric
     import paramiko
 
-    from k8sdds.system.ssh.streams import ProxyCommand
-
-LOGIN_S = 30
-"""Timeout of each attempt to log in, which may include a slow name lookup by the server."""
-ALIVE_INTERVAL_S = 5
-ALIVE_LIMIT_S = 20
-"""A machine that does not answer for this time, although it is asked to, is lost."""
-SIGNALED = 255
-"""Exit code of a command that a signal ended, as ssh returns it."""
-CHUNK_BYTES = 32768
-"""The largest packet that OpenSSH and paramiko send."""
-MAX_OUTPUT_BYTES = 256 << 20
-"""Largest output of a command, stdout and stderr each."""
-SUDO = "env LC_ALL=C sudo -n --"
+Result = TypeVar("Result")
+Connect = Callable[[Sequence["Target"]], "Connections"]
+"""Returns connections to machines, which open when they are used."""
+CHECK_S = 0.5
+"""Time in which a thread that waits notices Ctrl-C. The kernel may deliver its signal to any other thread."""
+END_S = 2
+"""Time in which the threads and processes of a closed connection end."""
+AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec {0}; else exec env LC_ALL=C sudo -n -- {0}; fi'
 """Starts a command as root. The messages of sudo are in English, so that they are recognized."""
+# Servers end the connection if input arrives after the end of a channel, which paramiko does not prevent.
+READ_TO_END = "(\n{}\n); code=$?; cat >/dev/null; exit $code"
+# sshd refuses some of more than 10 simultaneous logins (MaxStartups), and machines may share a jump host.
+_jumps = threading.Semaphore(8)
+
+
+class HostError(PrerequisiteError):
+    """A machine cannot be reached, or a command failed on it."""
+
+    def __init__(self, host: str, message: str, remedy: str = "") -> None:
+        super().__init__(f"{host}: {message}", remedy)
+
+
+class HostLost(HostError):
+    """The connection to a machine was lost while a script ran."""
+
+    def __init__(self, host: str) -> None:
+        remedy = "check that the machine is on and connected, and that it has not rebooted"
+        super().__init__(host, "the connection was lost while a script ran", remedy)
+
+
+@dataclass(frozen=True)
+class Target:
+    """How SSH reaches a machine. None and empty values leave the choice to ssh_config."""
+
+    name: str
+    address: str | None = None
+    user: str | None = None
+    port: int | None = None
+    key: Path | None = None
+    known_hosts: Path | None = None
+    proxy_command: tuple[str, ...] = ()
+    ssh_config: Path | None = None
+
+    @property
+    def alias(self) -> str:
+        """The name under which ssh_config is searched, as in `ssh ALIAS`."""
+        return self.address or self.name
+
+    def options(self) -> list[str]:
+        """Return the options with which the OpenSSH client reaches the machine."""
+        given: dict[str, object] = {"User": self.user, "Port": self.port}
+        for name, file in (("IdentityFile", self.key), ("UserKnownHostsFile", self.known_hosts)):
+            given[name] = file and shlex.quote(str(file))
+        given |= {"IdentitiesOnly": self.key and "yes", "ProxyCommand": shlex.join(self.proxy_command)}
+        config = ["-F", str(self.ssh_config)] if self.ssh_config is not None else []
+        words = (f"{key}={value}" for key, value in given.items() if value)
+        return config + [word for setting in words for word in ("-o", setting)]
 
 
 @dataclass(frozen=True)
@@ -50,30 +88,15 @@ class ScriptResult:
 
 
 class Host:
-    """A machine that runs scripts over one connection. Several threads may use it."""
+    """A machine that runs scripts over one connection, which is opened when it is needed, by any thread."""
 
-    def __init__(
-        self, target: Target, accept_new_keys: bool = False,
-        jump_host: Callable[[str, Host], Host | None] = lambda jump_hosts, host: None,
-        needed_by: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
-        """Describe a machine. The connection is opened when it is needed.
-
-        `jump_host` returns the last of the jump hosts that ssh_config names for a machine. `needed_by`: the jump
-        hosts that are reached through this one, and this one.
-        """
-        self.target, self.name, self.needed_by = target, target.name, needed_by
+    def __init__(self, target: Target, accept_new_keys: bool = False) -> None:
+        self.target, self.name, self._accept_new_keys = target, target.name, accept_new_keys
         self.ended = False
         """Whether `end` was called, so that no script can run any more."""
-        self._accept_new_keys, self._jump_host = accept_new_keys, jump_host
-        self._connecting = threading.Lock()
-        # Guarded by _connecting, except that `end` closes the connection in whatever state it is.
-        self._connection: fabric.Connection | None = None
-        self._proxy: ProxyCommand | None = None
-        self._attempts = 0
-        self._failure: HostError | None = None
-        self._heard_s = 0.0
-        """When the machine last answered."""
+        self._connecting, self._running = threading.Lock(), threading.Lock()
+        # Set under _connecting. `close` closes the connections in whatever state they are.
+        self._hops: list[tuple[Target, fabric.Connection]] = []
 
     def run(self, script: str, *, root: bool = True, timeout_s: float = 60) -> ScriptResult:
         """Run a shell script, which may contain secrets, and return its result, whatever its exit code.
@@ -81,255 +104,133 @@ class Host:
         With `root`, it runs through `sudo -n` if the login user is not root. Raises HostError if the machine cannot
         be reached, sudo refuses, or the script exceeds its timeout; HostLost if the connection ends.
         """
-        # `sh -s` reads the script while running it. The braces make it read the whole script first, so that a
-        # command in it that reads stdin cannot consume the rest.
-        stdin = io.BytesIO(f"{{\n{script}\n}} </dev/null\n".encode())
-        return self._run("sh -s", stdin, root, timeout_s)
+        # `sh -s` reads the script while running it. As one command, it is read as a whole first, so that a command in
+        # it that reads stdin cannot consume the rest. In a subshell, `exit` leaves the end of stdin to `sh -s`.
+        return self._run("sh -s", io.BytesIO(f"(\n{script}\n) </dev/null\n".encode()), root, timeout_s)
 
     def send(self, content: Path | bytes, script: str, *, timeout_s: float = 600) -> ScriptResult:
-        """Run a script as root with `content` as its stdin. Raises HostError as `run` does.
-
-        The script must not contain secrets, because `ps` shows it.
-        """
+        """Run a script as root with `content` as its stdin. `ps` shows the script, so it must not contain secrets."""
+        shell = f"sh -c {shlex.quote(READ_TO_END.format(script))}"
         try:
-            stdin = content.open("rb") if isinstance(content, Path) else io.BytesIO(content)
-        except FileNotFoundError as error:
-            raise PrerequisiteError(f"{content!s} was deleted", "run the command again") from error
-        with stdin:
-            return self._run(f"sh -c {shlex.quote(script)}", stdin, True, timeout_s)
+            with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as stdin:
+                return self._run(shell, stdin, True, timeout_s)
+        except OSError as error:
+            why = f"cannot read {error.filename}: {error.strerror}"
+            raise PrerequisiteError(why, "check the file, then run the command again") from error
 
     def _run(self, shell: str, stdin: IO[bytes], root: bool, timeout_s: float) -> ScriptResult:
-        as_root = f'if [ "$(id -u)" = 0 ]; then exec {shell}; else exec {SUDO} {shell}; fi'
-        command = as_root if root else f"exec {shell}"
-        transport = self._open()
-        # For `--verbose`, like the audit events of local programs. The script on stdin may contain secrets.
-        sys.audit("k8sdds.ssh", self.name, command)
-        result = self._execute(transport, command, stdin, timeout_s)
+        from k8sdds.system.ssh.client import execute
+
+        command = AS_ROOT.format(shell) if root else f"exec {shell}"
+        # dropbear before 2024.86 closes a session, or the connection, if another ends before the command starts.
+        with self._running if "dropbear" in self._open().remote_version else contextlib.nullcontext():
+            # For `--verbose`, like the audit events of local programs. The script on stdin may contain secrets.
+            sys.audit("k8sdds.ssh", self.name, command)
+            result = execute(self.name, self._open(), command, stdin, timeout_s)
         if root and "sudo:" in result.err and "password is required" in result.err:
             remedy = "allow sudo without a password: add a line `USER ALL=(ALL) NOPASSWD: ALL` with visudo"
-            raise self._error("sudo requires a password", remedy)
+            raise HostError(self.name, "sudo requires a password", remedy)
         if root and result.code == 127 and "sudo" in result.err:
-            raise self._error("sudo is not installed", "install sudo, or let ssh log in as root")
+            raise HostError(self.name, "sudo is not installed", "install sudo, or let ssh log in as root")
         return result
 
-    def _execute(
-        self, transport: paramiko.Transport, command: str, stdin: IO[bytes], timeout_s: float
-    ) -> ScriptResult:
-        from k8sdds.system.ssh.trust import FAILURES
-
-        deadline_s = time.monotonic() + timeout_s
-        lost = HostLost(
-            self.name, "the connection was lost while a script ran",
-            "check that the machine is on and connected, and that it has not rebooted",
-        )  # fmt: skip
-        try:
-            channel = transport.open_session()
-        except FAILURES as error:
-            raise lost from error
-        out, err = bytearray(), bytearray()
-        sending = threading.Thread(target=self._send, args=(channel, command, stdin), daemon=True)
-        receiving = [
-            threading.Thread(target=self._receive, args=(channel, channel.recv, out), daemon=True),
-            threading.Thread(target=self._receive, args=(channel, channel.recv_stderr, err), daemon=True),
-            threading.Thread(target=channel.recv_exit_status, daemon=True),
-        ]
-        with contextlib.closing(channel):
-            for thread in (sending, *receiving):
-                thread.start()
-            for thread in receiving:
-                while thread.is_alive():
-                    thread.join(CHECK_S)
-                    if not self._is_heard():
-                        transport.close()
-                    elif time.monotonic() >= deadline_s:
-                        channel.close()
-        sending.join(END_S)
-        code = channel.recv_exit_status()
-        if max(len(out), len(err)) > MAX_OUTPUT_BYTES:
-            raise self._error(f"a script printed more than {MAX_OUTPUT_BYTES >> 20} MiB", "check the machine")
-        if code < 0:
-            # The deadline or a signal ended the command, or the connection is lost.
-            transport.join(CHECK_S)
-            if not transport.is_active():
-                raise lost
-            if time.monotonic() >= deadline_s:
-                remedy = "check whether the machine is overloaded or disconnected"
-                raise self._error(f"no answer within {timeout_s:g} s", remedy)
-        return ScriptResult(SIGNALED if code < 0 else code, *(s.decode(errors="replace") for s in (out, err)))
-
-    def _send(self, channel: paramiko.Channel, command: str, stdin: IO[bytes]) -> None:
-        """Start a command and send its input. It may end without reading all of it.
-
-        A thread does it, because paramiko waits for the start without end if the channel is closed right before it.
-        """
-        from k8sdds.system.ssh.trust import FAILURES
-
-        with contextlib.suppress(*FAILURES), contextlib.ExitStack() as last:
-            channel.exec_command(command)
-            # After an error of the file, too: the command would wait for the rest until its timeout.
-            last.callback(channel.shutdown_write)
-            while data := stdin.read(CHUNK_BYTES):
-                channel.sendall(data)
-                self._heard_s = time.monotonic()
-
-    def _receive(self, channel: paramiko.Channel, receive: Callable[[int], bytes], output: bytearray) -> None:
-        while data := receive(CHUNK_BYTES):
-            output += data
-            self._heard_s = time.monotonic()
-            if len(output) > MAX_OUTPUT_BYTES:
-                channel.close()
-
-    @contextlib.contextmanager
-    def forward(self, address: str, port: int) -> Iterator[int]:
-        """Yield a local port that leads to an address as this machine sees it, until the end of the block."""
-        from k8sdds.system.ssh.streams import forwarding
+    def forward(self, address: str, port: int) -> contextlib.AbstractContextManager[int]:
+        """Return a context with a local port that leads to an address as this machine sees it."""
+        from k8sdds.system.ssh.client import forwarding
 
         self._open()
-        with forwarding(
-            lambda: self._open().open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0))
-        ) as local_port:
-            yield local_port
+        return forwarding(self._open, address, port)
 
     def close(self) -> None:
         """Close the connection, if it is open. The next script opens it again."""
-        with self._connecting:
-            self._close()
-
-    def end(self) -> None:
-        """Close the connection for good, at once: scripts that run now or later fail."""
-        self.ended = True
-        self._close()
-
-    def _close(self) -> None:
-        transport = self._connection and self._connection.client.get_transport()
-        if transport is not None:
+        for transport in filter(None, (hop.client.get_transport() for _, hop in self._hops)):
             transport.close()
             if transport.ident is not None:
                 transport.join(END_S)
             # It is still open if the handshake failed.
             transport.sock.close()
-        if self._proxy is not None:
-            self._proxy.close()
+
+    def end(self) -> None:
+        """Close the connection for good, at once: scripts that run now or later fail."""
+        self.ended = True
+        self.close()
 
     def _open(self) -> paramiko.Transport:
         """Return the open connection. Opens it if it is not open."""
-        attempts = self._attempts
+        from k8sdds.system.ssh.client import log_in, route
+
         with self._connecting:
-            connection = self._connection
-            if connection is None or not connection.is_connected or not self._is_heard():
-                self._close()
-                if self._failure is not None and self._attempts != attempts:
-                    # Another thread has just tried. Many machines may wait for the same jump host.
-                    raise self._failure
-                try:
-                    connection, self._failure = self._connect(), None
-                except BaseException as error:
-                    self._failure = error if isinstance(error, HostError) else None
-                    self._close()
-                    raise
-                finally:
-                    self._attempts += 1
-            return connection.transport
-
-    def _connect(self) -> fabric.Connection:
-        import fabric
-        import paramiko
-
-        from k8sdds.system.ssh.trust import FAILURES, HostKeys, Identities, ssh_config
-
-        self._proxy = None
-        try:
-            # `gateway` is set later, because fabric would accept any key of a jump host.
-            connection = self._connection = fabric.Connection(
-                self.target.alias, config=fabric.Config(ssh_config=ssh_config(self.target), lazy=True),
-                gateway=False, forward_agent=False, connect_timeout=CONNECT_S, connect_kwargs={},
-            )  # fmt: skip
-            keys = HostKeys(self.target, self._accept_new_keys, connection)
-        except (ValueError, paramiko.SSHException) as error:
-            remedy = "correct the file, or name another: `ssh_config`"
-            raise self._error(f"cannot read ssh_config: {error}", remedy) from error
-        identities = Identities(connection)
-        connection.client.set_missing_host_key_policy(keys)
-        connection.connect_kwargs.update(
-            transport_factory=keys.transport, auth_strategy=identities,
-            banner_timeout=CONNECT_S, auth_timeout=LOGIN_S, channel_timeout=CONNECT_S,
-        )  # fmt: skip
-        try:
-            self._choose_way(connection)
-            # `end` sets the flag before it closes the connection. Before or after, it is read here.
-            self._require_not_ended()
-            connection.open()
-            self._require_not_ended()
-            if not connection.transport.is_authenticated():
-                raise paramiko.AuthenticationException("the server requires more than a key")
-        except FAILURES as error:
-            self._require_not_ended()
-            raise self._explain(error, connection, identities.encrypted) from error
-        self._heard_s = time.monotonic()
-        threading.Thread(
-            target=self._ask, args=(connection.transport,), daemon=True, name=f"asks {self.name}"
-        ).start()
-        return connection
-
-    def _choose_way(self, connection: fabric.Connection) -> None:
-        """Let a connection use the jump hosts or the command that ssh_config names."""
-        options = connection.ssh_config
-        jump_hosts, command = options.get("proxyjump", "none"), options.get("proxycommand", "none")
-        if jump_hosts != "none":
+            if self._hops and self._hops[0][1].is_connected:
+                return self._hops[0][1].transport
+            self.close()
             try:
-                if hop := self._jump_host(jump_hosts, self):
-                    hop._open()
-                    connection.gateway = hop._connection
-            except HostError as error:
-                raise self._error(f"jump host {error.message}", error.remedy) from error
-        elif command != "none":
-            from k8sdds.system.ssh.streams import ProxyCommand
+                self._hops = route(self.target, self._accept_new_keys)
+                with _jumps if len(self._hops) > 1 else contextlib.nullcontext():
+                    for target, hop in reversed(self._hops):
+                        if not self.ended:
+                            log_in(target, hop)
+                return self._hops[0][1].transport
+            except ValueError as error:
+                remedy = "correct the file, or name another: `ssh_config`"
+                raise HostError(self.name, f"cannot read ssh_config: {error}", remedy) from error
+            finally:
+                # `end` sets the flag before it closes the connections.
+                if self.ended or not all(hop.is_connected for _, hop in self._hops):
+                    self.close()
+                if self.ended:
+                    raise HostError(self.name, "the command was interrupted", "run it again")
 
-            self._proxy = ProxyCommand(command)
-            connection.connect_kwargs["sock"] = self._proxy.stream
 
-    def _require_not_ended(self) -> None:
-        if self.ended:
-            raise self._error("the command was interrupted", "run it again")
+class Connections(contextlib.AbstractContextManager["Connections"]):
+    """A context with one connection per machine of a profile, closed on exit."""
 
-    def _is_heard(self) -> bool:
-        return time.monotonic() - self._heard_s < ALIVE_LIMIT_S
+    def __init__(
+        self, targets: Iterable[Target], accept_new_keys: bool = False, concurrency: int = 20
+    ) -> None:
+        self._concurrency = concurrency
+        self.hosts = {target.name: Host(target, accept_new_keys) for target in targets}
 
-    def _ask(self, transport: paramiko.Transport) -> None:
-        """Ask for a sign of life while the connection is open."""
-        from k8sdds.system.ssh.trust import FAILURES
+    def __exit__(self, *_: object) -> None:
+        for host in self.hosts.values():
+            host.end()
 
-        with contextlib.suppress(*FAILURES):
-            while transport.is_active():
-                transport.global_request("keepalive@openssh.com", wait=True)
-                self._heard_s = time.monotonic()
-                transport.join(ALIVE_INTERVAL_S)
+    def each(
+        self, work: Callable[[Host], Result], names: Iterable[str]
+    ) -> tuple[dict[str, Result], dict[str, K8sddsError]]:
+        """Run `work` on these machines in parallel; return the results and the failures, by machine name."""
+        futures: dict[str, Future[Result]] = {name: Future() for name in names}
+        remaining = iter(list(futures.items()))
 
-    def _error(self, message: str, remedy: str) -> HostError:
-        return HostError(self.name, message, remedy)
+        def serve() -> None:
+            for name, future in remaining:
+                try:
+                    future.set_result(work(self.hosts[name]))
+                except BaseException as error:
+                    future.set_exception(error)
 
-    def _explain(self, error: Exception, connection: fabric.Connection, encrypted: list[str]) -> HostError:
-        import paramiko
-        from paramiko.auth_strategy import AuthFailure
+        try:
+            for _ in range(min(self._concurrency, len(futures))):
+                # Not of a pool, which would wait for them at the end of the command.
+                threading.Thread(target=serve, daemon=True).start()
+            while wait(futures.values(), CHECK_S).not_done:
+                pass
+        except BaseException:
+            # Ctrl-C: what runs must not delay the end of the command.
+            self.__exit__()
+            wait(futures.values(), END_S)
+            raise
+        results, failures = dict[str, Result](), dict[str, K8sddsError]()
+        for name, future in futures.items():
+            try:
+                results[name] = future.result()
+            except K8sddsError as error:
+                failures[name] = error
+        return results, failures
 
-        if isinstance(error, paramiko.AuthenticationException):
-            remedy = f"check that this works: ssh {self.target.alias}; copy your key with ssh-copy-id"
-            reason = f"{connection.user}@{connection.host}: permission denied"
-            if files := " ".join(encrypted):
-                reason = f"{files} requires a passphrase, and the agent does not have this key"
-                remedy = f"add it to the agent: ssh-add {files}"
-            elif isinstance(error, AuthFailure) and not error.result:
-                reason = f"there is no key to log in as {connection.user}"
-            return self._error(f"login refused: {reason}", remedy)
-        transport = connection.client.get_transport()
-        if self._proxy is not None and self._proxy.last_error():
-            reason = self._proxy.last_error()
-        elif transport is not None and not transport.remote_version:
-            reason = "no SSH server answers"
-        elif isinstance(error, EOFError | ConnectionResetError):
-            reason = "the connection was closed"
-        else:
-            unknown = getattr(error, "strerror", None) or str(error)
-            reason = "no answer" if isinstance(error, TimeoutError) else unknown
-        remedy = "check that the machine is on and that its address in the profile is correct"
-        return self._error(f"cannot be reached: {reason}", remedy)
+    def all(self, work: Callable[[Host], Result], names: Iterable[str]) -> dict[str, Result]:
+        """Return the results of `each`. Raises the failure, or a PrerequisiteError with the messages of several."""
+        results, failures = self.each(work, names)
+        if errors := list(failures.values()):
+            text = "\n".join(dict.fromkeys(map(str, errors)))
+            raise errors[0] if len(errors) == 1 else PrerequisiteError(text)
+        return results

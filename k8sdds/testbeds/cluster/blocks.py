@@ -8,17 +8,18 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from k8sdds import workloads
+from k8sdds.model.axis import MACHINE
 from k8sdds.model.link import Link
 from k8sdds.model.services import Via
-from k8sdds.model.trial import IP_FAMILIES, Cell, NetworkMode, Trial
+from k8sdds.model.trial import AXES, IP_FAMILIES, Cell, NetworkMode, Trial
 from k8sdds.networks import find
 from k8sdds.testbeds import Block, repetitions
 
 HOST = "host"
 """The network of pods that use the nodes' own network."""
 
-NodeNeeds = tuple[str, Link]
-"""Tuning, and settings of the links."""
+NodeNeeds = tuple[tuple[object, ...], Link]
+"""Settings of the machines, and those of the links."""
 
 Group = TypeVar("Group", bound=Hashable)
 
@@ -53,7 +54,8 @@ def _services(trial: Trial) -> tuple[int, Via] | None:
 
 def _node_settings(trial: Trial) -> NodeNeeds:
     """Return the requirements of a trial on the nodes apart from its network."""
-    return trial.cell.tuning, trial.cell.link
+    settings = (getattr(trial.cell, name) for name, axis in AXES.items() if axis.scope == MACHINE)
+    return tuple(settings), trial.cell.link
 
 
 def _prepared(trial: Trial) -> tuple[NetworkMode | None, NodeNeeds]:

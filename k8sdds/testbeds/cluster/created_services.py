@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from typing_extensions import override
-
 from k8sdds import versions, workloads
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import CORE
-from k8sdds.model.measurement import Outcome
 from k8sdds.model.services import CLUSTER_IP, HEADLESS, MEASURED, NODE_PORT, ProxyMode, ServiceSet, Via
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Endpoint
 from k8sdds.system import reading
@@ -24,7 +21,7 @@ from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool, ReadyPod, parallel
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot
 from k8sdds.testbeds.cluster.translations import Connection, Counters
-from k8sdds.testbeds.evidence import Reading
+from k8sdds.testbeds.evidence import Compared, Reading
 from k8sdds.workloads.transactions import PORT, PROGRAM
 
 TIMEOUT_S, TIMEOUT_PER_SERVICE_S = 60, 0.1
@@ -85,11 +82,7 @@ class Services:
     # -- creating them ----------------------------------------------------------------------------------
 
     def provide(self, cell: Cell, slots: Mapping[str, Slot]) -> None:
-        """Create the Services of a cell, delete others, and wait until they are programmed. The pods must be ready.
-
-        Raises:
-            PrerequisiteError: The cluster refuses them, or they do not work.
-        """
+        """Create the Services of a cell, delete others, and wait until they are programmed. The pods must be ready."""
         wanted = workloads.find(cell.test).services(cell)
         if wanted is None:
             self.remove()
@@ -256,38 +249,29 @@ class Services:
 
     def translations(self, cell: Cell, slots: Mapping[str, Slot]) -> list[Reading]:
         """Return the readings of the translations on the client's node in the next trial. Empty without Services."""
-        if workloads.find(cell.test).services(cell) is None or self._connection is None:
+        connection = self._connection
+        if workloads.find(cell.test).services(cell) is None or connection is None:
             return []
-        return [_Translations(self, self._connection, self._between(slots).client.node)]
+        node = self._between(slots).client.node
 
-    def counters(self, connection: Connection, node: str) -> Counters | None:
-        """Return a node's counters of a connection; None if they are unreadable, with the reason in `unobserved`."""
-        printed = self._on_node(node, translations.counters_command(connection))
-        return None if printed is None else translations.counters(printed)
+        def read() -> Counters | None:
+            printed = self._on_node(node, translations.counters_command(connection))
+            return None if printed is None else translations.counters(printed)
+
+        def fields(
+            before: Counters | None, read: Callable[[], Counters | None], _: object
+        ) -> Mapping[str, Any]:
+            after = None if before is None else read()
+            seen: dict[str, Any] = {"service_unobserved": self.unobserved}
+            if before is not None and after is not None:
+                seen = translations.evidence(connection, before, after)
+            return seen | {"proxy_mode": self.mode}
+
+        return [Compared(read, fields)]
 
     def _between(self, slots: Mapping[str, Slot]) -> _Pods:
         client, server = slots[FIRST_PUBLISHER.name], slots[FIRST_SUBSCRIBER.name]
         return _Pods(self._pods.pod(client), client, self._pods.pod(server), server)
-
-
-class _Translations(Reading):
-    """What the client's node translated for the measured Service."""
-
-    def __init__(self, services: Services, connection: Connection, node: str) -> None:
-        self._services, self._connection, self._node = services, connection, node
-        self._before: Counters | None = None
-
-    @override
-    def before(self) -> None:
-        self._before = self._services.counters(self._connection, self._node)
-
-    @override
-    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        after = self._services.counters(self._connection, self._node)
-        seen: dict[str, Any] = {"service_unobserved": self._services.unobserved}
-        if self._before is not None and after is not None:
-            seen = translations.evidence(self._connection, self._before, after)
-        return seen | {"proxy_mode": self._services.mode}
 
 
 def service(

@@ -42,11 +42,7 @@ class LinkCounters:
 
 
 def parse_counters(output: str) -> LinkCounters:
-    """Parse the output of `COMMAND`: JSON documents, one after another.
-
-    Raises:
-        ValueError: The output has another form.
-    """
+    """Parse the output of `COMMAND`: JSON documents, one after another. Raises ValueError for another form."""
     documents, decoder, rest = [], json.JSONDecoder(), output.strip()
     while rest:
         document, end = decoder.raw_decode(rest)
@@ -109,12 +105,8 @@ def path_links(evidence: PathEvidence, counters: LinkCounters, peer: str) -> tup
 def deviation(evidence: PathEvidence, a: PathEnd, b: PathEnd, sent_bytes: int, interface: str = "") -> str:
     """Return how the path of packets between two nodes deviates from the network's; empty if it does not.
 
-    Args:
-        evidence: What the network must show.
-        a: One end.
-        b: The other end.
-        sent_bytes: Minimum number of bytes sent in each direction between the two readings.
-        interface: The node's link that the packets must use; empty means any.
+    At least `sent_bytes` were sent in each direction between the two readings. `interface`: the node's link that the
+    packets must use; empty means any.
     """
     ends = ((a, b), (b, a))
     found = (text for end in ends for text in _deviations(evidence, *end, sent_bytes, interface))

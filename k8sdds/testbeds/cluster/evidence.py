@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
+from k8sdds.analysis import components
+from k8sdds.deploy.node_link_scripts import UNIT
 from k8sdds.model.measurement import ClockError, ClockState, Outcome, OutsideCpu
 from k8sdds.model.trial import Cell, Participant
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
@@ -20,13 +22,15 @@ from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
 from k8sdds.testbeds.core_layout import Layout
-from k8sdds.testbeds.evidence import Reading
+from k8sdds.testbeds.evidence import Compared, Reading
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS, Processes, Usage, between, total
 
 NO_ACCESS = "k8sdds did not deploy this cluster, so it cannot read the clocks of its nodes"
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 """The id of a pod in the name of its cgroup; systemd does not allow hyphens there."""
 
+Clocks = Mapping[str, ClockState]
+"""The clocks of machines, by node."""
 Owners = Callable[[], Mapping[str, str]]
 """Returns the owner of the processes of each pod, by pod id."""
 
@@ -65,70 +69,59 @@ class SteeredPackets(Reading):
         return {"warnings": (self._obstacle,) if self._obstacle else ()}
 
 
-class TrackedConnections(Reading):
-    """Entries that the connection tracking of the publisher's node gained."""
+def tracked_connections(probes: NodeProbes, node: str) -> Reading:
+    """Read the entries of the connection tracking of a node."""
 
-    def __init__(self, probes: NodeProbes, node: str) -> None:
-        self._probes, self._node = probes, node
-        self._before: int | None = None
-
-    @override
-    def before(self) -> None:
-        self._before = self._probes.tracked_connections(self._node)
-
-    @override
-    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        entries = self._probes.tracked_connections(self._node)
-        if self._before is None or entries is None:
+    def fields(
+        before: int | None, read: Callable[[], int | None], _: Mapping[str, Outcome]
+    ) -> Mapping[str, Any]:
+        if before is None or (after := read()) is None:
             return {}
-        return {"conntrack_entries": max(entries - self._before, 0)}
+        return {"conntrack_entries": max(after - before, 0)}
+
+    return Compared(lambda: probes.tracked_connections(node), fields)
 
 
-class Clocks(Reading):
-    """How far the clocks of the participants' machines can differ.
+def clocks(cluster: str, cell: Cell, pods: Mapping[str, ReadyPod]) -> Reading:
+    """Read how far the clocks of the participants' machines can differ.
 
     Without a name of the `cluster`, k8sdds did not deploy it and cannot read the clocks.
     """
 
-    def __init__(self, cluster: str, cell: Cell, pods: Mapping[str, ReadyPod]) -> None:
-        self._cluster, self._cell, self._pods = cluster, cell, pods
-        self._before: dict[str, ClockState] | None = None
+    def read() -> Clocks:
+        return read_clocks(cluster, machines(pods).values()) if cluster else {}
 
-    def _read(self) -> dict[str, ClockState]:
-        return read_clocks(self._cluster, machines(self._pods).values()) if self._cluster else {}
-
-    @override
-    def before(self) -> None:
-        self._before = self._read()
-
-    @override
-    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        if self._before is None:
+    def fields(
+        before: Clocks | None, read: Callable[[], Clocks], _: Mapping[str, Outcome]
+    ) -> Mapping[str, Any]:
+        if before is None:
             return {}
-        readings = [self._before, self._read()]
-        return {"clock_error": clock_error(self._cell.participants, self._pods, readings)}
+        return {"clock_error": clock_error(cell.participants, pods, [before, read()])}
+
+    return Compared(read, fields)
 
 
+@dataclass
 class NodesUsage(Reading):
-    """What the participants' machines spent outside of their pods.
+    """What the participants' machines spent outside of their pods."""
 
-    `reading_s`: CPU time that a reading costs each node.
-    """
+    probes: NodeProbes
+    pods: Mapping[str, ReadyPod]
+    owners: Owners
+    reading_s: Mapping[str, float]
+    """CPU time that a reading costs each node."""
+    services: Collection[str]
+    """Nodes of the discovery service, of whose other programs nothing is read if they have no participants."""
+    _before: Mapping[str, Usage] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        probes: NodeProbes,
-        pods: Mapping[str, ReadyPod],
-        owners: Owners,
-        reading_s: Mapping[str, float],
-    ) -> None:
-        self._probes, self._pods, self._owners, self._reading_s = probes, pods, owners, reading_s
-        self._before: dict[str, Usage] = {}
+    @property
+    def _elsewhere(self) -> set[str]:
+        return set(self.services) - {pod.node for pod in self.pods.values()}
 
     def read(self) -> dict[str, Usage]:
-        """Return the CPU time so far of each node with a participant, as far as its processes can be read."""
-        owners = self._owners()
-        seen = self._probes.processes({pod.node for pod in self._pods.values()})
+        """Return the CPU time so far of each node, as far as its processes can be read."""
+        owners = self.owners()
+        seen = self.probes.processes({pod.node for pod in self.pods.values()} | self._elsewhere)
         return {node: usage(its, owners) for node, its in seen.items()}
 
     def cost_s(self) -> dict[str, float]:
@@ -147,7 +140,7 @@ class NodesUsage(Reading):
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         outside = self._outside(self.read()) if self._before else {}
-        unseen = self._probes.processes_unavailable
+        unseen = self.probes.processes_unavailable
         text = f"cpu: what the nodes spend outside of the participants' pods is unknown: {unseen}"
         return {"outside": outside, "warnings": (text,) if unseen else ()}
 
@@ -155,13 +148,18 @@ class NodesUsage(Reading):
         """Return the CPU time of each machine whose nodes could all be read."""
         machines: dict[str, dict[str, OutsideCpu | None]] = {}
         separate: dict[str, bool | None] = {}
-        for pod in self._pods.values():
+        for pod in self.pods.values():
             known = pod.node in self._before and pod.node in after
-            reading_s = self._reading_s.get(pod.node, 0.0)
+            reading_s = self.reading_s.get(pod.node, 0.0)
             spent = between(self._before[pod.node], after[pod.node], reading_s) if known else None
             machines.setdefault(pod.machine, {})[pod.node] = spent
             separate[pod.machine] = pod.facts.get(SEPARATE_INTERRUPTS)
-        return {
+        services = {
+            node: OutsideCpu(services=spent.services)
+            for node in self._elsewhere & self._before.keys() & after.keys()
+            if (spent := between(self._before[node], after[node]))
+        }
+        return services | {
             machine: replace(total(parts), separate_interrupts=separate[machine])
             for machine, nodes in machines.items()
             if len(parts := [part for part in nodes.values() if part is not None]) == len(nodes)
@@ -226,7 +224,7 @@ def owner(pods: Mapping[str, str]) -> Callable[[int], str | None]:
 
     def find(pid: int) -> str | None:
         try:
-            return pods.get(pod_of(Path(f"/proc/{pid}/cgroup").read_text()))
+            return _owner(Path(f"/proc/{pid}/cgroup").read_text(), pods)
         except OSError:
             return None
 
@@ -239,10 +237,14 @@ def usage(seen: Processes, pods: Mapping[str, str]) -> Usage:
     The shim of a container runtime waits for the processes of its pod, which adds their time to its own: it has the
     owner of the pod.
     """
-    owners = {process.pid: pods.get(pod_of(process.cgroup)) for process in seen.processes}
+    owners = {process.pid: _owner(process.cgroup, pods) for process in seen.processes}
     shims = {process.parent: owners[process.pid] for process in seen.processes if owners[process.pid]}
     shims.pop(1, None)
     return Usage(seen, lambda process: owners[process.pid] or shims.get(process.pid))
+
+
+def _owner(cgroup: str, pods: Mapping[str, str]) -> str | None:
+    return components.LINK if UNIT in cgroup else pods.get(pod_of(cgroup))
 
 
 def pod_of(cgroup: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.kubernetes.exec_stream import ExecStream, StreamLost
-from k8sdds.model.measurement import Launch
+from k8sdds.model.measurement import GRACE_S, Launch
 from k8sdds.perftest.output import OUT_OF_MEMORY
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import private_folder
@@ -23,8 +23,6 @@ from k8sdds.system.processes import was_killed
 from k8sdds.testbeds.cluster.pods import OUTPUT, SUPERVISOR, exceeded_memory, failure
 from k8sdds.testbeds.cluster.watch import GONE
 
-GRACE_S = 2
-"""Time between SIGTERM and SIGKILL for a participant that exceeds its deadline."""
 READY_TIMEOUT_S = 30
 """From the request to the supervisor's `ready`."""
 FETCH_TIMEOUT_S = 60
@@ -82,13 +80,7 @@ class ParticipantExec:
         self.ended = threading.Event()
         """Set when `finish` returns."""
         self._stream: ExecStream | None = None
-        self._argv = [
-            SUPERVISOR, "attend", "--dir", self._output, "--deadline", f"{deadline_s:.3f}",
-            "--grace", str(GRACE_S), *options, *launch.supervisor_options,
-        ]  # fmt: skip
-        for key, value in launch.env.items():
-            self._argv += ["--env", f"{key}={value}"]
-        self._argv += ["--", *launch.argv]
+        self._argv = [SUPERVISOR, "attend", *options, *launch.supervisor_arguments(self._output, deadline_s)]
 
     def report_start(self, at_measured: Callable[[int], None]) -> None:
         """Call a function when the measured interval begins, if the stream is whole. Call this before `prepare`.
@@ -99,11 +91,7 @@ class ParticipantExec:
         self._argv.insert(2, "--report-start")
 
     def prepare(self) -> str:
-        """Start the supervisor, send it the participant's files and compare clocks.
-
-        Returns:
-            Why the participant is not ready; empty if it is ready.
-        """
+        """Start the supervisor, send it the files and compare clocks; return why it is not ready, or ""."""
         end = time.monotonic() + READY_TIMEOUT_S
         files = _input_files(self.launch)
         try:

@@ -39,16 +39,12 @@ class Fingerprints:
         return taken is not None and taken.cleartext is False
 
     def take(self, cell: Cell, slots: Mapping[str, Slot]) -> None:
-        """Take the fingerprint of a cell's network, whose pods must be ready, unless it is known.
-
-        Raises:
-            PrerequisiteError: The network does not encrypt packets, or does not carry packets of the requested MTU.
-        """
+        """Take the fingerprint of a cell's network, whose pods must be ready, unless it is known."""
         if self.of(cell) or not cell.crosses_links:
             return
         sender = slots[FIRST_PUBLISHER.name]
         source = self._pods.pod(sender)
-        receivers = (slots[participant.name] for participant in cell.participants if participant.subscribes)
+        receivers = (slots[subscriber.name] for subscriber in cell.subscribing)
         receiver = next((slot for slot in receivers if self._pods.pod(slot).node != source.node), None)
         if receiver is None:
             return  # the pods of another cell may be on different nodes
@@ -66,24 +62,29 @@ class Fingerprints:
         self._taken[_key(cell)] = taken
 
     def _take_between(self, sender: Slot, receiver: Slot) -> Fingerprint:
-        source, target = self._pods.pod(sender), self._pods.pod(receiver)
-        probed = Probed(
-            sender=PodPlace(self._pods, sender),
-            sender_address=source.address,
-            sender_interface=source.interface,
-            mtu_bytes=source.mtu_bytes or LINK_MTU,
-            receiver=PodPlace(self._pods, receiver),
-            receiver_address=target.address,
-            receiver_interface=target.interface,
-            peer=target.node_address,
-            node=None,
-        )
+        probed = probed_between(self._pods, sender, receiver)
         with contextlib.ExitStack() as stack:
             try:
-                node = stack.enter_context(self._probes.observing(source.node))
+                node = stack.enter_context(self._probes.observing(self._pods.pod(sender).node))
             except PrerequisiteError as error:
                 return fingerprint.observe(replace(probed, node_unavailable=error.message))
             return fingerprint.observe(replace(probed, node=node))
+
+
+def probed_between(pods: PodPool, sender: Slot, receiver: Slot) -> Probed:
+    """Return two pods as what a network is observed between, without the sender's node."""
+    source, target = pods.pod(sender), pods.pod(receiver)
+    return Probed(
+        sender=PodPlace(pods, sender),
+        sender_address=source.address,
+        sender_interface=source.interface,
+        mtu_bytes=source.mtu_bytes or LINK_MTU,
+        receiver=PodPlace(pods, receiver),
+        receiver_address=target.address,
+        receiver_interface=target.interface,
+        peer=target.node_address,
+        node=None,
+    )
 
 
 def _key(cell: Cell) -> tuple[str, str, IpFamily]:

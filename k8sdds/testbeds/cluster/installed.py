@@ -153,11 +153,7 @@ class InstalledNetwork:
         }
 
     def require_unchanged(self) -> None:
-        """Check that the network is the one that was read last.
-
-        Raises:
-            NetworkChanged: Somebody else changed it.
-        """
+        """Raise NetworkChanged unless the network is the one that was read last."""
         if self._software.agents is None:
             return  # nothing was read yet, or this user may not see the agents
         try:

@@ -22,16 +22,16 @@ from k8sdds.results.arrivals import Interruption
 from k8sdds.system.errors import Problem
 from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import core_layout
+from k8sdds.testbeds.cluster import placement
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
-from k8sdds.testbeds.core_layout import Layout
-from k8sdds.testbeds.evidence import Reading, measured_intervals
-from k8sdds.testbeds.link_emulation import Port, configuration, engine_record, seed_of, states
+from k8sdds.testbeds.evidence import Reading, measured_us
+from k8sdds.testbeds.link_emulation import Port, configuration, engine_record, schedule, seed_of
 from k8sdds.workloads import outage
 
 if TYPE_CHECKING:
     # Imported when it is needed, because other clusters need nothing of `deploy`.
-    from k8sdds.deploy.node_links import NodeLinks
+    from k8sdds.deploy.node_links import NodeLinks, NodeStatistics
 
 MARGIN_S = 90
 """How long nodes wait for the end of a trial after its deadline, before they restore their links themselves."""
@@ -40,16 +40,8 @@ MARGIN_S = 90
 class EmulatedLinks(Reading):
     """The emulated links of a trial's nodes, from before its participants get ready until they have ended.
 
-    The raw folder keeps all of what they did to packets, with its course over time.
-
-    Args:
-        cluster: Name of the cluster.
-        trial: The trial.
-        pods: The pods of its participants.
-        image: Image of the participants, which has the program.
-        campaign: Name of the campaign.
-        folder: Raw folder of the attempt.
-        deadline_s: How long the participants may run.
+    The raw folder keeps all of what they did to packets, with its course over time. The `image` of the participants has
+    the program; `deadline_s` is how long they may run.
     """
 
     def __init__(
@@ -64,7 +56,8 @@ class EmulatedLinks(Reading):
         self._at_most_s = deadline_s + MARGIN_S
         self._links: NodeLinks | None = None
         self._machines = {pod.node: pod.machine for pod in pods.values()}
-        self._statistics: dict[str, dict[str, Any]] = {}
+        self._seen: dict[str, NodeStatistics] = {}
+        """What the link of each node did."""
 
     @override
     @contextmanager
@@ -75,16 +68,18 @@ class EmulatedLinks(Reading):
         places = dict.fromkeys(self._places.values())
         emulations = {
             node: node_links.Emulation(
-                self._configuration(index, Port(node, NEAR, FAR)),
+                configuration(
+                    self._trial.cell.link, [Port(node, NEAR, FAR)], self._seed + index, self._cores[node]
+                ),
                 [address for other in places if other != node and (address := self._addresses.get(other))],
-                states(self._phases(node)),
+                schedule(self._phases(node)),
             )
             for index, node in enumerate(places)
             if node in impaired(self._trial.cell, self._places)
         }
         with node_links.emulated(self._cluster, emulations, self._image, self._at_most_s) as self._links:
             yield
-            self._statistics = self._links.stop()
+            self._seen = self._links.stop()
 
     @property
     def has_outages(self) -> bool:
@@ -99,9 +94,6 @@ class EmulatedLinks(Reading):
         options = outage.options_of(cell)
         return [options.phase] if node == self._places[options.participant] else []
 
-    def _configuration(self, index: int, port: Port) -> dict[str, Any]:
-        return configuration(self._trial.cell.link, [port], self._seed + index, self._cores[port.node])
-
     @override
     def before(self) -> None:
         assert self._links is not None
@@ -110,62 +102,66 @@ class EmulatedLinks(Reading):
     def begin_outages(self, measured_ns: int) -> None:
         """Let the outages of the links begin. Call it when the measured interval begins, with its start since 1970."""
         assert self._links is not None
-        self._links.begin(measured_ns)
+        self._links.begin_outages(measured_ns)
 
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        if not (seen := self._statistics):
+        if not self._seen:
             return {}
         write_atomically(self._folder / link_statistics.FILE, json.dumps(self._together(outcomes)))
         if _measures_outage(self._trial.cell):
             self._write_moments(outcomes)
         meters = outcomes[FIRST_PUBLISHER.name].meters or {}
-        measured = next(iter(measured_intervals([outcomes[FIRST_PUBLISHER.name]])), None)
+        measured = measured_us(outcomes)
         found: dict[str, Any] = {}
-        for node, its in seen.items():
+        for node, its in self._seen.items():
             interval = None
             if measured is not None:
                 # By the clock of the node.
-                begin_us, end_us = (moment_ns / 1000 + self._ahead_us(node, meters) for moment_ns in measured)
+                begin_us, end_us = (moment_us + self._ahead_us(node, meters) for moment_us in measured)
                 interval = begin_us, end_us
-            read = link_statistics.LinkStatistics.model_validate(its)
-            found |= link_statistics.summary(read, interval)
+            found |= link_statistics.summary(its.values, interval)
         return {"links": found}
 
     def _together(self, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
         """Return the statistics of all nodes as those of one program, by the clock of the first subscriber."""
-        seen, meters = self._statistics, outcomes[FIRST_SUBSCRIBER.name].meters
+        seen, meters = self._seen, outcomes[FIRST_SUBSCRIBER.name].meters
         # Without meters, it has no samples either whose times could be compared.
-        ahead_us = {
-            node: round(self._ahead_us(node, meters, FIRST_SUBSCRIBER)) if meters else 0 for node in seen
+        starts_us = {
+            node: its.values.started_us
+            - (round(self._ahead_us(node, meters, FIRST_SUBSCRIBER)) if meters else 0)
+            for node, its in seen.items()
         }
-        starts_us = {node: its["started_us"] - ahead_us[node] for node, its in seen.items()}
         first_us = min(starts_us.values())
         return {
             "started_us": first_us,
-            "seconds": max(its["seconds"] for its in seen.values()),
-            "links": {name: link for its in seen.values() for name, link in its["links"].items()},
-            "outages": [
-                state | {"at_us": state["at_us"] + starts_us[node] - first_us}
+            "seconds": max(its.document["seconds"] for its in seen.values()),
+            "links": {
+                name: link | {"started_us": starts_us[node]}
                 for node, its in seen.items()
-                for state in its["outages"]
+                for name, link in its.document["links"].items()
+            },
+            "outages": [
+                state.model_dump() | {"at_us": state.at_us + starts_us[node] - first_us}
+                for node, its in seen.items()
+                for state in its.values.outages
             ],
         }
 
     def _write_moments(self, outcomes: Mapping[str, Outcome]) -> None:
         """Write when the link that the test interrupts failed and came back, by the clock of each subscriber."""
         node = self._places[outage.options_of(self._trial.cell).participant]
-        its = self._statistics[node]
-        started_us, moments = its["started_us"], [each["at_us"] for each in its["outages"]]
-        if len(moments) < 2:
+        its = self._seen[node].values
+        moments_us = [its.started_us + each.at_us for each in its.outages]
+        if len(moments_us) < 2:
             return  # the trial ended before the outage did
-        for participant in reversed(self._trial.cell.participants):
+        for participant in reversed(self._trial.cell.subscribing):
             meters = outcomes[participant.name].meters
-            if not (participant.subscribes and meters):
+            if not meters:
                 continue
             ahead_us = round(self._ahead_us(node, meters, participant))
-            failed_us, repaired_us = (started_us + moment - ahead_us for moment in moments[:2])
-            own = Interruption(node, failed_us, repaired_us, started_us - ahead_us)
+            failed_us, repaired_us = (moment_us - ahead_us for moment_us in moments_us[:2])
+            own = Interruption(node=node, failed_us=failed_us, repaired_us=repaired_us)
             arrivals.write_interruption(self._folder / participant.name, own)
             if participant == FIRST_SUBSCRIBER:
                 arrivals.write_interruption(self._folder, own)
@@ -177,18 +173,21 @@ class EmulatedLinks(Reading):
         if self._machines[node] == self._machines[self._places[participant]]:
             return 0
         boot_us = (meters["started_at_ns"] - meters["start_monotonic_ns"]) / 1000
-        return float(boot_us - self._statistics[node]["clock_us"])
+        return float(boot_us - self._seen[node].clock_us)
 
 
-def engine(trial: Trial, pods: Mapping[str, ReadyPod], layout: Layout, campaign: str) -> dict[str, Any]:
-    """Return how the links of a trial are emulated, for the record: the core is that of the first impaired node.
+def facts(trial: Trial, pods: Mapping[str, ReadyPod], campaign: str) -> dict[str, Any]:
+    """Return how the links of a trial are emulated, for the record, if they are: the core is that of the first node.
 
     The seed of each node is one more.
     """
+    if not emulates([trial.cell]):
+        return {}
     places = {participant: pods[participant.name].node for participant in trial.cell.participants}
     nodes = impaired(trial.cell, places)
     core = _core(next(pod for pod in pods.values() if pod.node in nodes))
-    return engine_record(seed_of(campaign, trial.repetition), core, layout)
+    seed, layout = seed_of(campaign, trial.repetition), placement.pin_cores(trial.cell, pods)
+    return {"link_engine": engine_record(seed, core, layout)}
 
 
 def _core(pod: ReadyPod) -> int | None:
@@ -206,7 +205,7 @@ def impaired(cell: Cell, places: Mapping[Participant, str]) -> set[str]:
 def with_forwarders(experiment: Experiment) -> Experiment:
     """Return the experiment with `k8sdds-link` as the engine of all links in sweeps of tests that interrupt them."""
     return named_links.with_forwarders(
-        experiment, lambda sweep, _: any(outage.of_link(test.name, test.options) for test in sweep.test)
+        experiment, lambda sweep: any(outage.of_link(test.name, test.options) for test in sweep.test)
     )
 
 
@@ -222,10 +221,7 @@ def emulates(cells: Iterable[Cell]) -> bool:
 
 
 def problems(cluster: str, cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Problem]:
-    """Return why the nodes of a cluster cannot emulate links, if cells need it. Makes no changes.
-
-    `nodes`: those that can run participants.
-    """
+    """Return why the nodes that can run participants cannot emulate links, if cells need it. Makes no changes."""
     if not cluster or not emulates(cells):
         return []
     from k8sdds.deploy import node_links

@@ -29,8 +29,7 @@ READY_TIMEOUT_S = 30
 class MetricsCollector:
     """Collects the lines of readings.jsonl for the blocks of a campaign.
 
-    `packet_filters`: whether to count packet filters, for which the namespace must allow pods on the nodes' own
-    network.
+    To count `packet_filters`, the namespace must allow pods on the nodes' own network.
     """
 
     def __init__(self, namespace: CampaignNamespace, packet_filters: bool, image: str) -> None:

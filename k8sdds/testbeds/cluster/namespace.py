@@ -124,11 +124,7 @@ def _create(client: KubernetesClient, campaign: str, title: str, body: dict[str,
 
 
 def wait_deleted(client: KubernetesClient, name: str, timeout_s: float = 90) -> None:
-    """Wait until a namespace no longer exists.
-
-    Raises:
-        PrerequisiteError: it still exists after `timeout_s`.
-    """
+    """Wait until a namespace no longer exists."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         if client.find(f"{NAMESPACES}/{name}") is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from k8sdds import versions
@@ -12,11 +12,13 @@ from k8sdds.kubernetes import objects
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks.policies import manifest, policy_name
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds import packet_handling, probing
+from k8sdds.testbeds import probing
+from k8sdds.testbeds.cluster.fingerprints import probed_between
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
-from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool, parallel
+from k8sdds.testbeds.cluster.pod_pool import PodPool, parallel
 from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.testbeds.fingerprint import Probed, packet_handling_of
 
 TIMEOUT_S, TIMEOUT_PER_POLICY_S = 180, 0.5
 """How long the network's agents may take until all policies are enforced, or all are gone."""
@@ -53,16 +55,14 @@ class Policies:
             # Pods on one node, which only have to do without policies.
             return self.remove()
         with self._probes.observing(node) as place:
-            path = _Path(
-                PodPlace(self._pods, slots[FIRST_PUBLISHER.name]), PodPlace(self._pods, slots[receiver]), place,
-                self._pods.pod(slots[receiver]).address, self._pods.pod(slots[receiver]).node_address,
-            )  # fmt: skip
+            path = probed_between(self._pods, slots[FIRST_PUBLISHER.name], slots[receiver])
+            path = replace(path, node=place)
             direction = f"{node} to {receiver}"
             # What packets show is the same for any number of policies, so that all are removed in between.
             self._set(0)
             self._await(path, direction)
             if cell.policies:
-                self._other_rules = path.rules()
+                self._other_rules = _rules(path)
                 self._set(cell.policies)
                 self._await(path, direction)
                 self.proof = probing.denial(cell.policies, node, receiver)
@@ -78,9 +78,9 @@ class Policies:
 
     def _receiver(self, cell: Cell, slots: Mapping[str, Slot], node: str) -> str:
         """Return a subscriber that is not on a node; empty if the placement has none, and the cell no policies."""
-        for participant in cell.participants:
-            if participant.subscribes and self._pods.pod(slots[participant.name]).node != node:
-                return participant.name
+        for subscriber in cell.subscribing:
+            if self._pods.pod(slots[subscriber.name]).node != node:
+                return subscriber.name
         if cell.policies:
             raise PrerequisiteError(
                 f"{cell.describe()}: no subscriber is on another node than {node}, so no policy can be tested",
@@ -88,7 +88,7 @@ class Policies:
             )
         return ""
 
-    def _await(self, path: _Path, direction: str) -> None:
+    def _await(self, path: Probed, direction: str) -> None:
         deadline = time.monotonic() + TIMEOUT_S + TIMEOUT_PER_POLICY_S * self._count
         while missing := self._missing(path):
             if time.monotonic() > deadline:
@@ -102,16 +102,17 @@ class Policies:
                 )
             time.sleep(POLL_S)
 
-    def _missing(self, path: _Path) -> str:
+    def _missing(self, path: Probed) -> str:
         """Return why the policies are not in effect yet; empty if they are."""
-        rules, other = path.rules(), self._other_rules
+        rules, other = _rules(path), self._other_rules
         # A network without packet filter rules has as many as before.
         if rules is not None and other is not None and other < rules < other + self._count:
             return f"the node has {rules} packet filter rules, {other} without policies"
-        answers = probing.answered(path.node, path.receiver, path.address)
+        assert path.node is not None
+        answers = probing.answered(path.node, path.receiver, path.receiver_address)
         if (answers == 0) != bool(self._count):
             return f"{answers} of {probing.DATAGRAMS} datagrams of the node are answered"
-        if not probing.answered(path.sender, path.receiver, path.address):
+        if not probing.answered(path.sender, path.receiver, path.receiver_address):
             return "the participant is not answered"
         return ""
 
@@ -137,20 +138,8 @@ class Policies:
         return manifest(name, self._namespace.name, self._namespace.labels, pods)
 
 
-@dataclass(frozen=True)
-class _Path:
-    """A participant that the policies allow to reach another one, and its node, which they do not."""
-
-    sender: PodPlace
-    receiver: PodPlace
-    node: PodPlace
-    address: str
-    """Of the receiver."""
-    peer: str
-    """Of the receiver's node."""
-
-    def rules(self) -> int | None:
-        """Return the number of packet filter rules on the node; None if unreadable."""
-        output = self.node.run([*packet_handling.COMMAND, self.peer])
-        found = packet_handling.parse(output.decode(errors="replace")).rules
-        return None if found is None else len(found)
+def _rules(path: Probed) -> int | None:
+    """Return the number of packet filter rules on the sender's node; None if unreadable."""
+    assert path.node is not None
+    rules = packet_handling_of(path.node, path.peer).rules
+    return None if rules is None else len(rules)

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from k8sdds.kubernetes.exec_stream import CommandResult
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import machine_cpu
-from k8sdds.testbeds.cluster import datapath, namespace, pods
+from k8sdds.testbeds.cluster import datapath, pods
 from k8sdds.testbeds.cluster.datapath import LinkCounters
-from k8sdds.testbeds.cluster.namespace import CampaignNamespace
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace, create_for_node_probes
 from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.machine_cpu import Processes
@@ -35,32 +36,21 @@ CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 T = TypeVar("T")
 
 
+@dataclass
 class NodeProbes:
-    """The node probes of a campaign, created on first use.
+    """The node probes of a campaign, created on first use."""
 
-    Args:
-        campaign_namespace: The campaign's namespace.
-        with_host: Whether it allows pods on the nodes' own network.
-        image: Image of the pods.
-        tolerations: Taints of nodes that the pods tolerate.
-    """
-
-    def __init__(
-        self,
-        campaign_namespace: CampaignNamespace,
-        with_host: bool,
-        image: str,
-        tolerations: Sequence[dict[str, str]] = (),
-    ) -> None:
-        self._campaign_namespace = campaign_namespace
-        self._with_host = with_host
-        self._image = image
-        self._tolerations = tolerations
-        self._pods: PodPool | None = None
-        self._own_namespace: CampaignNamespace | None = None
-        self._worked: set[str] = set()
-        """Which kinds of pods have been read once."""
-        self._obstacles = {NAME: "", PROCESSES: ""}
+    namespace: CampaignNamespace
+    """The campaign's namespace."""
+    with_host: bool
+    """Whether it allows pods on the nodes' own network."""
+    image: str
+    tolerations: Sequence[dict[str, str]] = ()
+    _pods: PodPool | None = None
+    _own_namespace: CampaignNamespace | None = None
+    _worked: set[str] = field(default_factory=set)
+    """Which kinds of pods have been read once."""
+    _obstacles: dict[str, str] = field(default_factory=lambda: {NAME: "", PROCESSES: ""})
 
     @property
     def unavailable(self) -> str:
@@ -73,10 +63,7 @@ class NodeProbes:
         return self._obstacles[PROCESSES]
 
     def read_counters(self, nodes: Iterable[str], addresses: Sequence[str] = ()) -> dict[str, LinkCounters]:
-        """Return the current links of these nodes and their routes to addresses, by node.
-
-        It is empty if they cannot be read, with the reason in `unavailable`.
-        """
+        """Return the links of nodes and their routes to addresses, by node; empty if unreadable: see `unavailable`."""
         slots = [_slot(node) for node in sorted(set(nodes))]
         return self._read(NAME, slots, [*datapath.COMMAND, *addresses], _parse_counters)
 
@@ -122,10 +109,8 @@ class NodeProbes:
     def observing(self, node: str) -> Iterator[PodPlace]:
         """Yield a pod on a node's own network that can read what the node does with packets, and delete it at the end.
 
-        If this user may not create such a pod, the pod has no rights, so that a part cannot be observed.
-
-        Raises:
-            PrerequisiteError: No pod can be created on the node's own network.
+        If this user may not create such a pod, the pod has no rights, so that a part cannot be observed. Raises
+        PrerequisiteError if no pod can be created on the node's own network.
         """
         pool, observer = self._pool(), _slot(node, OBSERVER, CAPABILITIES)
         try:
@@ -141,8 +126,7 @@ class NodeProbes:
     def counting(self, node: str) -> PodPlace:
         """Return a pod on a node's own network that can read packet filters and tracked connections. It is kept.
 
-        Raises:
-            PrerequisiteError: No such pod can be created.
+        Raises PrerequisiteError if no such pod can be created.
         """
         pool, counter = self._pool(), _slot(node, COUNTER, ("NET_ADMIN",))
         pool.ensure([counter])
@@ -150,10 +134,10 @@ class NodeProbes:
 
     def _pool(self) -> PodPool:
         if self._pods is None:
-            target = self._campaign_namespace
-            if target.owned and not self._with_host:
-                target = self._own_namespace = namespace.create_for_node_probes(target)
-            self._pods = PodPool(target, self._image, MEMORY, tolerations=self._tolerations)
+            target = self.namespace
+            if target.owned and not self.with_host:
+                target = self._own_namespace = create_for_node_probes(target)
+            self._pods = PodPool(target, self.image, MEMORY, tolerations=self.tolerations)
         return self._pods
 
     def close(self) -> None:

@@ -56,12 +56,10 @@ class NodeSettings:
 
 
 class NodeTuning:
-    """The settings that an experiment has changed on the nodes of a cluster.
+    """The settings that an experiment has changed on the nodes of a cluster, whose name is empty if others deployed it.
 
-    Args:
-        cluster: Name of the cluster; empty if k8sdds did not deploy it.
-        cells: All cells of the campaign. If none has another MTU of links than the standard, MTUs stay as they are:
-            the cluster's own one may be larger.
+    If none of the `cells` of the campaign has another MTU of links than the standard, MTUs stay as they are: the
+    cluster's own one may be larger.
     """
 
     def __init__(self, cluster: str, cells: Iterable[Cell]) -> None:
@@ -109,11 +107,7 @@ class NodeTuning:
         ]
 
     def provide(self, settings: NodeSettings) -> bool:
-        """Apply settings, after those of another block were restored. Return whether there was anything to change.
-
-        Raises:
-            PrerequisiteError: A node did not accept a setting, or has another one than before.
-        """
+        """Apply settings, after those of another block were restored. Return whether there was anything to change."""
         # After a failed attempt to apply the settings, nothing was read.
         if settings == self._current and bool(self.seen) == bool(settings):
             return False
@@ -175,11 +169,7 @@ class Steering:
         return f"packets: {SHARED_KERNEL}: {'; '.join(reasons)}"
 
     def close(self) -> None:
-        """Switch the steering off again.
-
-        Raises:
-            PrerequisiteError: A node could not be reset.
-        """
+        """Switch the steering off again."""
         failed = self._write(dict.fromkeys(self._masks, core_layout.NOT_STEERED))
         for node, error in failed.items():
             # A node that was stopped or removed does not steer.

@@ -130,7 +130,9 @@ def tolerations(nodes: Sequence[NodeInfo]) -> list[dict[str, str]]:
     return [toleration(taint) for taint in sorted({taint for node in nodes for taint in node.own_taints})]
 
 
-def usable(nodes: Sequence[NodeInfo], architectures: Sequence[str]) -> list[NodeInfo]:
+def usable(
+    nodes: Sequence[NodeInfo], architectures: Sequence[str] = versions.BUNDLE_ARCHITECTURES
+) -> list[NodeInfo]:
     """Return the nodes that participants can run on: workers, then control planes, each sorted by name."""
     candidates = [node for node in nodes if not node.unusable and node.arch in architectures]
     return sorted(candidates, key=lambda node: (CONTROL_PLANE in node.labels, node.name))

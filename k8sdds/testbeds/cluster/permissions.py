@@ -56,10 +56,7 @@ def pods_named(client: KubernetesClient, patterns: Collection[str]) -> dict[str,
 
 
 def missing_rights(client: KubernetesClient, namespace: str | None) -> list[Problem]:
-    """Return the rights that this user needs and does not have.
-
-    Without a prepared `namespace`, a campaign creates one.
-    """
+    """Return the rights that this user lacks; without a prepared `namespace`, a campaign creates one."""
     missing = (
         [] if namespace else [_describe(right) for right in CLUSTER_WIDE if not client.is_allowed(*right)]
     )

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from k8sdds.model.placement import numbered
-from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Participant, participants
+from k8sdds.model.trial import (
+    DISCOVERY_SERVER,
+    FIRST_PUBLISHER,
+    FIRST_SUBSCRIBER,
+    Cell,
+    Participant,
+    participants,
+)
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster.blocks import on_host
@@ -17,8 +24,7 @@ from k8sdds.testbeds.cluster.pods import Slot
 def assign(cell: Cell, nodes: Sequence[NodeInfo]) -> dict[Participant, str]:
     """Return the node's name of each participant of a cell, and of each pod of its background.
 
-    Raises:
-        InputError: these nodes do not satisfy the cell's placement or number of nodes.
+    Raises InputError if these nodes do not satisfy the cell's placement or number of nodes.
     """
     if cell.nodes and cell.nodes > len(nodes):
         raise InputError(
@@ -45,6 +51,16 @@ def assign(cell: Cell, nodes: Sequence[NodeInfo]) -> dict[Participant, str]:
 def _with_loads(cell: Cell, places: dict[Participant, str]) -> dict[Participant, str]:
     neighbors = (FIRST_PUBLISHER, FIRST_SUBSCRIBER)
     return places | {load: places[neighbor] for load, neighbor in zip(cell.loads, neighbors, strict=False)}
+
+
+def of_service(cell: Cell, nodes: Sequence[NodeInfo] | None) -> str:
+    """Return the node of a cell's discovery service; empty if the placement names none. Raises InputError."""
+    return _placed(cell, DISCOVERY_SERVER, nodes or ()) if places_service(cell) else ""
+
+
+def places_service(cell: Cell) -> bool:
+    """Return whether the placement of a cell names the node of its discovery service."""
+    return isinstance(cell.placement, dict) and DISCOVERY_SERVER.name in cell.placement
 
 
 def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> str:
@@ -82,10 +98,7 @@ def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> 
 
 
 def slots(cell: Cell, nodes: Sequence[NodeInfo] | None) -> dict[str, Slot]:
-    """Return the pod slot of each participant.
-
-    Without `nodes` that can run participants, the scheduler selects nodes.
-    """
+    """Return the pod slot of each participant; without `nodes` that can run them, the scheduler selects nodes."""
     places = dict.fromkeys(cell.participants, "") if nodes is None else assign(cell, nodes)
     host = on_host(cell)
     return {participant.name: Slot.of(participant, node, host, cell) for participant, node in places.items()}
@@ -97,16 +110,8 @@ def pin_cores(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> core_layout.Lay
     includes_scheduling, harness = False, None
     for machine in {pod.machine for pod in ready_pods.values()}:
         local = {name: pod for name, pod in ready_pods.items() if pod.machine == machine}
-        publishers = [
-            participant.name
-            for participant in cell.participants
-            if participant.publishes and participant.name in local
-        ]
-        subscribers = [
-            participant.name
-            for participant in cell.participants
-            if participant.subscribes and participant.name in local
-        ]
+        publishers = [one.name for one in cell.publishing if one.name in local]
+        subscribers = [one.name for one in cell.subscribing if one.name in local]
         cores = tuple(next(iter(local.values())).facts["cpus"])
         assigned = core_layout.assign(cell.layout, len(publishers), len(subscribers), cores)
         # `assign` numbers the participants of this machine only.

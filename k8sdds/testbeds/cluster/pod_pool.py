@@ -56,14 +56,9 @@ class ReadyPod:
 
 
 class PodPool:
-    """The pods of a campaign by slot.
+    """The pods of a campaign by slot, all with one image, in a namespace that is watched from now on.
 
-    Args:
-        namespace: The namespace of the pods, which is watched from now on.
-        image: Image of every pod.
-        memory: Request and limit of every pod, in bytes.
-        extra_volumes: `volumes` and `volumeMounts` of every pod.
-        tolerations: Taints of nodes that every pod tolerates.
+    `memory`: request and limit of every pod, in bytes. `extra_volumes`: their `volumes` and `volumeMounts`.
     """
 
     def __init__(
@@ -74,12 +69,8 @@ class PodPool:
         extra_volumes: Mapping[str, Any] | None = None,
         tolerations: Sequence[dict[str, str]] = (),
     ) -> None:
-        self._client = namespace.client
-        self._namespace = namespace
-        self._image = image
-        self._memory = memory
-        self._extra_volumes = extra_volumes
-        self._tolerations = tolerations
+        self._namespace, self._client, self._image = namespace, namespace.client, image
+        self._memory, self._extra_volumes, self._tolerations = memory, extra_volumes, tolerations
         self._names: dict[Slot, str] = {}
         """Names of the existing pods."""
         self._ready: dict[Slot, ReadyPod] = {}
@@ -113,9 +104,7 @@ class PodPool:
     def ensure(self, slots: Iterable[Slot]) -> None:
         """Wait until every slot has a ready pod whose facts are known. Ready pods are reused, failed ones replaced.
 
-        Raises:
-            PrerequisiteError: A pod cannot be created or does not become ready.
-            PartFailed: A pod was killed meanwhile.
+        Raises PrerequisiteError if a pod cannot be created or does not become ready.
         """
         needed = list(dict.fromkeys(slots))
         self._delete([slot for slot in needed if slot in self._names and not self._is_usable(slot)])
@@ -350,11 +339,7 @@ def parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 
 def require_abilities(cell: Cell, slots: Mapping[str, Slot], pool: PodPool) -> None:
-    """Check that the pods of a cell, which must be ready, can run what it requires of kernel, cores and image.
-
-    Raises:
-        PrerequisiteError: A pod cannot.
-    """
+    """Check that the pods of a cell, which must be ready, can run what it requires of kernel, cores and image."""
     for slot in slots.values() if cell.realtime_priority else ():
         pod = pool.pod(slot)
         if reason := pod.facts.get("realtime_refusal"):

@@ -6,7 +6,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from k8sdds import versions, workloads
+from k8sdds import workloads
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
@@ -30,7 +30,7 @@ def problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], client: Kubernete
     starting = [cell for cell in cells if workloads.find(cell.test).started_pods(cell)]
     if not starting or not nodes:
         return []
-    candidates = {node.name: node for node in usable(nodes, versions.BUNDLE_ARCHITECTURES)}
+    candidates = {node.name: node for node in usable(nodes)}
     running, addressed = _running(client)
     reserved = Counter(dict.fromkeys(candidates, OWN_PODS))
     reserved += Counter(
@@ -86,10 +86,7 @@ def _room(node: NodeInfo, cell: Cell, pods: int, addressed: int) -> tuple[int, s
 
 
 def _running(client: KubernetesClient) -> tuple[Counter[str], Counter[str]]:
-    """Return how many pods each node runs, and how many of them have addresses of their own, not the node's.
-
-    Both are empty if this user may not list pods.
-    """
+    """Return how many pods each node runs, and how many have addresses of their own; empty if they cannot be listed."""
     running = "status.phase!=Succeeded,status.phase!=Failed"
     listed = permissions.readable(client, f"{CORE}/pods", fieldSelector=running)
     specs = [pod["spec"] for pod in listed["items"]] if listed else []

@@ -16,7 +16,7 @@ from typing import Any
 
 from k8sdds import middleware, versions, workloads
 from k8sdds.kubernetes.metrics.pod_startup import PodStarts
-from k8sdds.middleware import Surroundings, qos_file
+from k8sdds.middleware import Surroundings
 from k8sdds.model.ip_families import address_of
 from k8sdds.model.measurement import Launch, ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
@@ -184,11 +184,8 @@ def match(
     """Start a publisher and a subscriber in two ready pods, and wait for their end.
 
     The programs start over the API server: without multicast, each needs the address of the other, which exists when
-    the pod is ready.
-
-    Returns:
-        The time of the match (`matched_s`) by the monotonic clock of this machine and its error (`clock_error_s`), and
-        the samples that arrived (`received`); or why they did not match (`failure`).
+    the pod is ready. Returns the time of the match (`matched_s`) by the monotonic clock of this machine and its error
+    (`clock_error_s`), and the samples that arrived (`received`); or why they did not match (`failure`).
     """
     trial, program = _trial(cell, dds), middleware.find(dds)
     execs = [
@@ -231,16 +228,16 @@ def _trial(cell: Cell, dds: str) -> Trial:
 
 
 def _launches(trial: Trial, endpoints: Mapping[str, Endpoint], folder: Path) -> list[Launch]:
-    program, qos = middleware.find(trial.cell.middleware), qos_file(trial.cell)
+    program = middleware.find(trial.cell.middleware)
+    qos = program.qos_file(trial.cell) if program.takes_qos(trial.cell) else None
     nonce, domain = secrets.token_hex(8), secrets.choice(command.DOMAINS)
-    pod_qos = Path("/run/k8sdds/qos") / qos.name
+    pod_qos = Path("/run/k8sdds/qos") / qos.name if qos else None
+    inputs = {str(pod_qos): qos} if qos else {}
     launches = []
     for participant in PAIR:
         directory = (folder / FOLDER / participant.name).resolve()
         directory.mkdir(parents=True)
         paths = ParticipantPaths(PERFTEST, Path(output_folder(directory)), pod_qos)
         started = program.command(trial, participant, Surroundings(endpoints, domain, paths, nonce=nonce))
-        launches.append(
-            Launch(participant, tuple(started.argv), directory, started.env, inputs={str(pod_qos): qos})
-        )
+        launches.append(Launch(participant, tuple(started.argv), directory, started.env, inputs=inputs))
     return launches

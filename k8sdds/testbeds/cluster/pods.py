@@ -66,7 +66,7 @@ class Slot:
             node=node,
             host=host,
             cpu_quota=cell.cpu_quota,
-            capabilities=cell.capabilities,
+            capabilities=middleware.capabilities(cell),
             sharing=tuple(member.name for member in cell.participants) if shares else (),
             interface=find(cell.network).pod_interface,
             ip_family=cell.ip_family,

@@ -23,7 +23,7 @@ from k8sdds.system.errors import InputError, Problem
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
-from k8sdds.testbeds.cluster.placement import assign
+from k8sdds.testbeds.cluster.placement import assign, of_service
 from k8sdds.workloads import outage
 from k8sdds.workloads.pod_start import PodStartOptions
 
@@ -89,7 +89,7 @@ def _unsupported_link(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]
         why = f"{what}: k8sdds has no access to the nodes of a cluster that it did not deploy"
         yield why, f"{in_lab}, or measure on a cluster that `k8sdds deploy` built"
     if cell.link.engine == KERNEL:
-        yield f"{what}: on clusters, k8sdds-link emulates the links of nodes", "leave out `engine: kernel`"
+        yield f"{what}: on clusters, k8sdds-link emulates links, not netem", "leave out `engine: kernel`"
     if cell.network.startswith("cilium"):
         yield f"{what}: Cilium takes packets before k8sdds-link can", "use another network, or --testbed lab"
 
@@ -99,12 +99,9 @@ def reduce_networks(
 ) -> tuple[Experiment, list[str]]:
     """Remove the networks that are not available from an experiment, and measure the installed one in their place.
 
-    Networks that the user requested by name remain, so that the check reports them. If the baseline is not
-    available, nothing is removed. `installed`: the network of a cluster that others deployed; None if k8sdds can
-    replace it.
-
-    Returns:
-        The experiment and the labels of the removed networks.
+    Networks that the user requested by name remain, so that the check reports them. If the baseline is not available,
+    nothing is removed. `installed`: the network of a cluster that others deployed; None if k8sdds can replace it.
+    Returns the experiment and the labels of the removed networks.
     """
     removed: dict[str, None] = {}
     sweeps = []
@@ -180,7 +177,7 @@ def family_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Pr
 
     Nothing is checked if this user may not list nodes, no node can run participants, or none states addresses.
     """
-    known = [node.ip_families for node in usable(nodes, versions.BUNDLE_ARCHITECTURES) if node.ip_families]
+    known = [node.ip_families for node in usable(nodes) if node.ip_families]
     if not known:
         return []
     carried = frozenset[IpFamily](TITLES).intersection(*known)
@@ -252,13 +249,15 @@ def placement_problems(
     """
     if not nodes:
         return _need_nodes(cells)
-    candidates = usable(nodes, versions.BUNDLE_ARCHITECTURES)
+    candidates = usable(nodes)
     problems: dict[str, Problem] = {}
     used_names: set[str] = set()
     for cell in cells:
         architectures = find(cell.network).architectures
         try:
-            places = assign(cell, [node for node in candidates if node.arch in architectures])
+            fitting = [node for node in candidates if node.arch in architectures]
+            places = assign(cell, fitting)
+            of_service(cell, fitting)
         except InputError as error:
             unused = "; ".join(
                 f"{node.name}: {node.unusable or f'is {node.arch}'}"

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from k8sdds import middleware, versions, workloads
-from k8sdds.analysis import components
+from k8sdds import middleware, versions
 from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, ApiError
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
 from k8sdds.networks import find
-from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.system.ssh import HostLost
-from k8sdds.testbeds import Block, Session, listening
-from k8sdds.testbeds.cluster import evidence, links, placement, pod_starts, trial_run
+from k8sdds.testbeds import Block, Session
+from k8sdds.testbeds.cluster import links, placement
+from k8sdds.testbeds.cluster.attempt import Attempt, Parts
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network
 from k8sdds.testbeds.cluster.created_services import Services
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
-from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec, output_folder
+from k8sdds.testbeds.cluster.exec import output_folder
 from k8sdds.testbeds.cluster.fingerprints import Fingerprints
 from k8sdds.testbeds.cluster.installed import InstalledNetwork
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
@@ -35,59 +33,38 @@ from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.network_policies import Policies
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.node_settings import NodeSettings, NodeTuning, Steering
-from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
-from k8sdds.testbeds.cluster.outage import ClusterOutage, PodOutage, ReplacedPods
+from k8sdds.testbeds.cluster.nodes import tolerations, usable
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod, require_abilities
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.verify import PathVerifier
 from k8sdds.testbeds.cluster.watch import NeededPods
-from k8sdds.testbeds.core_layout import Layout
-from k8sdds.testbeds.evidence import ProfileReading, Reading, measured
-from k8sdds.testbeds.selection import SelectedTestbed, sibling_image
-from k8sdds.workloads import outage
+from k8sdds.testbeds.selection import sibling_image
 
 if TYPE_CHECKING:
-    from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
+    from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 
 END_VISIBLE_S = 2.0
 """How long after an error the end of a killed pod can become visible."""
 
 
 class ClusterSession(Session):
-    """A campaign's pods, discovery servers and node probes on a cluster.
-
-    Args:
-        namespace: The campaign's namespace.
-        selected: How the cluster was selected.
-        trials: All trials of the campaign.
-        image: Image of all pods.
-        nodes: Nodes that can run participants; None if this user may not list them.
-        switch: Replaces the pod network; None if it cannot be replaced.
-        network: Name of the pod network that is installed at the start.
-    """
+    """A campaign's pods, discovery servers and node probes on a cluster, for all of its trials."""
 
     def __init__(
-        self,
-        namespace: CampaignNamespace,
-        selected: SelectedTestbed,
-        trials: Sequence[Trial],
-        image: str,
-        nodes: Sequence[NodeInfo] | None,
-        switch: NetworkSwitch | None,
-        network: str,
+        self, testbed: ClusterTestbed, namespace: CampaignNamespace, trials: Sequence[Trial]
     ) -> None:
         self._client, self._namespace = namespace.client, namespace
-        self._nodes = nodes
+        selected, switch, image = testbed.selected, testbed.switch, testbed.image(trials)
         self._switch = switch
-        self._cluster = selected.name
-        """Name of the cluster; empty if k8sdds did not deploy it."""
-        known, tolerated = nodes or (), tolerations(nodes or ())
+        known = usable(testbed.nodes)
+        self._nodes = known if testbed.nodes else None
+        """Those that can run participants; None if this user may not list them."""
+        tolerated = tolerations(known)
         with_host = any(on_host(trial.cell) for trial in trials)
         memory = memory_bytes(trial.cell for trial in trials)
-        self._image = image
         self._pods = PodPool(namespace, image, memory, volumes(trials), tolerated)
         self._probes = NodeProbes(namespace, with_host, image, tolerated)
-        self._discovery = DiscoveryServers(namespace, selected.image, tolerated)
+        self._discovery = DiscoveryServers(namespace, selected.image, tolerated, self._nodes)
         self._fingerprints = Fingerprints(self._pods, self._probes)
         self._verifier = PathVerifier(
             self._pods,
@@ -102,31 +79,25 @@ class ClusterSession(Session):
             meter_image = sibling_image(selected.image, versions.TOOLS_IMAGE)
             self._metrics = MetricsCollector(namespace, with_host, meter_image)
             self._pods.watch.listeners.append(self._metrics.observe_pod)
-        self._tuning = NodeTuning(self._cluster, (trial.cell for trial in trials))
-        self._steering = Steering(self._cluster, known)
+        self._tuning = NodeTuning(selected.name, (trial.cell for trial in trials))
+        self._steering = Steering(selected.name, known)
         self._policies = Policies(namespace, self._pods, self._probes)
         self._services = Services(namespace, self._pods, self._probes)
         self._needed_pods = NeededPods(self._client)
-        self._network = InstalledNetwork(self._client, known, switch, network)
+        self._network = InstalledNetwork(self._client, known, switch, testbed.installed.name)
+        self._parts = Parts(
+            namespace, selected.name, image, self._pods, self._probes, self._verifier, self._discovery,
+            self._services, self._steering, self._needed_pods,
+        )  # fmt: skip
         self._prepared: set[int] = set()
         """Indices of the blocks that were prepared once."""
-        self._reading_s: dict[str, float] = {}
-        """CPU time that reading the processes of a node costs it."""
-        self._files_to_delete: dict[tuple[str, str], str] = {}
-        """Pod and participant to the output folder of an attempt whose files were fetched."""
         self._calls = 0
         """Requests to the API server up to the end of the last trial or preparation."""
 
     # -- preparing a block ------------------------------------------------------------------------------
 
     def prepare(self, block: Block) -> None:
-        """Install the block's network, wait for its pods and discovery servers, and verify its paths.
-
-        Raises:
-            PrerequisiteError: this is not possible.
-            PartFailed: a part failed, or what was possible before no longer is.
-            NetworkChanged: somebody else changed the network since the last block.
-        """
+        """Install the block's network, wait for its pods and discovery servers, and verify its paths."""
         self._network.require_unchanged()
         with self._detecting_failures(worked=block.index in self._prepared):
             self._prepare(block)
@@ -178,7 +149,7 @@ class ClusterSession(Session):
         agents = [pattern for cell in cells for pattern in find(cell.network).agent_pods]
         self._needed_pods.remember([*agents, *self._discovery.pod_patterns(cells)])
         pods = {name: pod for cell in cells for name, pod in self._cell_pods(cell).items()}
-        self._reading_s |= self._usage(pods).cost_s()
+        self._parts.reading_s.update(self._parts.usage(pods).cost_s())
         self._services.provide(cells[0], self._slots(cells[0]))
         self._calls = self._number_of_calls()
 
@@ -228,12 +199,8 @@ class ClusterSession(Session):
             "fingerprint": observed.model_dump() if observed else None,
             **self._network.facts(),
             **({"node_settings": self._tuning.seen} if self._tuning.seen else {}),
-            **({"link_engine": self._link_engine(trial, pods)} if links.emulates([trial.cell]) else {}),
+            **links.facts(trial, pods, self._namespace.name),
         }
-
-    def _link_engine(self, trial: Trial, pods: Mapping[str, ReadyPod]) -> dict[str, Any]:
-        layout = placement.pin_cores(trial.cell, pods)
-        return links.engine(trial, pods, layout, self._namespace.name)
 
     @override
     def link_facts(self, trial: Trial) -> dict[str, Any]:
@@ -275,7 +242,8 @@ class ClusterSession(Session):
     @override
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         with self._detecting_failures(worked=True):
-            measurement = self._run(trial, launches, deadline_s)
+            slots = self._slots(trial.cell)
+            measurement = Attempt(self._parts, trial, slots, launches, deadline_s).run()
         measurement = replace(measurement, api_calls=self._number_of_calls() - self._calls)
         self._network.require_unchanged()
         self._calls = self._number_of_calls()
@@ -295,146 +263,6 @@ class ClusterSession(Session):
         slots = self._slots(trial.cell)
         self._pods.discard(slots.values())
         self._verifier.forget(slots.values())
-
-    def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        cell, pods, slots = trial.cell, self._cell_pods(trial.cell), self._slots(trial.cell)
-        layout = placement.pin_cores(cell, pods)
-        execs = [
-            self._execution(pods[launch.participant.name].name, launch, deadline_s, layout)
-            for launch in launches
-        ]
-        raw_files = launches[0].directory.parent
-        readings = self._evidence(trial, pods, slots, layout, raw_files, deadline_s)
-        if links.emulates([cell]):
-            campaign = self._namespace.name
-            emulated = links.EmulatedLinks(
-                self._cluster, trial, pods, self._image, campaign, raw_files, deadline_s
-            )
-            # Last, so that its statistics begin right before the participants start.
-            readings.append(emulated)
-            if emulated.has_outages:
-                first = next(each for each in execs if each.launch.participant == FIRST_PUBLISHER)
-                first.report_start(emulated.begin_outages)
-        pod_starts.measure(self._pods, cell, slots.values(), raw_files, self._execution)
-
-        failing = self._outage(trial, execs, slots, layout, deadline_s)
-
-        def run(at_start: Callable[[], None]) -> Measurement:
-            is_listening = partial(self._is_listening, slots)
-            running = failing.running() if failing else None
-            results = trial_run.run_participants(execs, is_listening, at_start, failing=running)
-            attended, used, later = execs, pods, None
-            if failing and failing.second and failing.result:
-                later, name = failing.second, failing.second.launch.participant.name
-                results[name] = failing.result
-                attended = [later if each.launch.participant.name == name else each for each in execs]
-                used = pods | {name: self._pods.pod(slots[name])}
-            if failing:
-                failing.write(raw_files, attended, used[outage.options_of(cell).participant.name].node)
-                # What was replaced by request has not failed.
-                self._needed_pods.forgive(failing.deleted)
-            self._remember(attended, results)
-            on_loopback = on_host(cell) and not cell.crosses_links
-            return trial_run.measurement(used, attended, results, layout, on_loopback, later)
-
-        return measured(readings, run)
-
-    def _outage(
-        self,
-        trial: Trial,
-        execs: Sequence[ParticipantExec],
-        slots: Mapping[str, Slot],
-        layout: Layout,
-        deadline_s: float,
-    ) -> ClusterOutage | None:
-        """Return the outage of a trial, in which pods fail; None if none does."""
-        if trial.cell.test != outage.NAME or (options := outage.options_of(trial.cell)).of_link:
-            return None
-        slot = slots[options.participant.name]
-
-        def create(launch: Launch) -> ParticipantExec:
-            self._pods.ensure([slot])
-            return self._execution(self._pods.pod(slot).name, launch, deadline_s, layout)
-
-        of = {execution.launch.participant: execution for execution in execs}
-        failing: ClusterOutage
-        if options.what == "server":
-            patterns = self._discovery.pod_patterns([trial.cell])
-            failing = ReplacedPods(options, self._client, patterns, node="")
-        elif options.what == "agent":
-            installed = find(trial.cell.network).cluster
-            assert installed is not None  # the preflight check rejects networks that k8sdds does not deploy
-            agents = f"{versions.NETWORK_NAMESPACE}/{installed.daemonset}-*"
-            failing = ReplacedPods(options, self._client, [agents], self._pods.pod(slot).node)
-        else:
-            failing = PodOutage(
-                options,
-                of[options.participant],
-                lambda: self._pods.delete_unless(lambda other: other != slot),
-                create,
-            )
-        of[FIRST_PUBLISHER].report_start(failing.begin)
-        return failing
-
-    def _evidence(
-        self,
-        trial: Trial,
-        pods: dict[str, ReadyPod],
-        slots: dict[str, Slot],
-        layout: Layout,
-        raw_files: Path,
-        deadline_s: float,
-    ) -> list[Reading]:
-        cell, workload = trial.cell, workloads.find(trial.cell.test)
-        readings: list[Reading] = [
-            evidence.SteeredPackets(self._steering, cell, layout, pods),
-            evidence.NetworkBytes(self._verifier, cell, slots),
-        ]
-        readings += self._services.translations(cell, slots)
-        if "conntrack_entries" in workload.metrics:
-            readings.append(evidence.TrackedConnections(self._probes, pods[FIRST_PUBLISHER.name].node))
-        if workload.load(cell).on_schedule and len(evidence.machines(pods)) > 1:
-            readings.append(evidence.Clocks(self._cluster, cell, pods))
-        if cell.profile:
-            owner = evidence.owner(self._owners(pods))
-            readings.append(ProfileReading(trial, raw_files, owner, deadline_s))
-        return [*readings, self._usage(pods)]
-
-    def _remember(self, execs: Sequence[ParticipantExec], results: Mapping[str, ExecResult]) -> None:
-        """Remember which pods must answer before the next attempt, and which files they can delete."""
-        # After a failed start too, the next attempt must wait until all pods answer.
-        if any(result.lost or result.code == NOT_STARTED for result in results.values()):
-            self._pods.invalidate()
-        for execution in execs:
-            name = execution.launch.participant.name
-            if not results[name].lost:
-                self._files_to_delete[execution.pod, name] = output_folder(execution.launch.directory)
-
-    def _execution(
-        self, pod: str, launch: Launch, deadline_s: float, layout: Layout | None = None
-    ) -> ParticipantExec:
-        """Return the execution of a program in a pod of this campaign, on its cores of the layout."""
-        name = launch.participant.name
-        options = trial_run.core_options(layout, name) if layout else []
-        if (pod, name) in self._files_to_delete:
-            options += ["--forget", self._files_to_delete.pop((pod, name))]
-        return ParticipantExec(self._client, self._namespace.name, pod, launch, deadline_s, options)
-
-    def _owners(self, pods: dict[str, ReadyPod]) -> dict[str, str]:
-        """Return the owner of the processes of each pod, by pod id: these participants, or the network's agents."""
-        running = filter(None, (self._pods.watch.pod(pod.name) for pod in pods.values()))
-        participants = [pod["metadata"]["uid"] for pod in running]
-        owners = dict.fromkeys(self._needed_pods.pod_ids(), components.NETWORK)
-        return owners | dict.fromkeys(participants, components.PARTICIPANT)
-
-    def _usage(self, pods: dict[str, ReadyPod]) -> evidence.NodesUsage:
-        return evidence.NodesUsage(self._probes, pods, lambda: self._owners(pods), self._reading_s)
-
-    def _is_listening(self, slots: Mapping[str, Slot], execution: ParticipantExec) -> bool:
-        listener = execution.launch.listens
-        assert listener is not None
-        result = self._pods.run(slots[execution.launch.participant.name], listening.tables(listener))
-        return listening.is_listening(listener, result.stdout.decode(errors="replace"))
 
     # -- for the testbed --------------------------------------------------------------------------------
 

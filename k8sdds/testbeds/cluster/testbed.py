@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from k8sdds import links as named_links
-from k8sdds import versions
+from k8sdds import middleware, versions
 from k8sdds.kubernetes import leases, objects
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.application import ApplicationExperiment
@@ -22,7 +22,7 @@ from k8sdds.networks import find, with_engines
 from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds import Block, Testbed
-from k8sdds.testbeds.cluster import installed, links, namespace, permissions, pod_room, preflight
+from k8sdds.testbeds.cluster import discovery, installed, links, namespace, permissions, pod_room, preflight
 from k8sdds.testbeds.cluster.blocks import HOST, count_switches, make_blocks, on_host
 from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
@@ -44,7 +44,7 @@ SWITCH_S = 35.0
 
 
 class ClusterTestbed(Testbed):
-    """A campaign on a cluster. Use as a context manager, or call `close`."""
+    """A campaign on a cluster."""
 
     name = CLUSTER
 
@@ -53,27 +53,18 @@ class ClusterTestbed(Testbed):
         self.selected = selected
         self._campaign = campaign
         self._trials: Sequence[Trial] = ()
-        self._nodes: list[NodeInfo] | None = None
         self._switch: NetworkSwitch | None = None
         self._namespace: CampaignNamespace | None = None
         self._session: ClusterSession | None = None
         self._lease: CampaignLease | None = None
 
-    def __enter__(self) -> ClusterTestbed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # -- what the cluster has ---------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def nodes(self) -> list[NodeInfo]:
         """The cluster's nodes; empty if this user may not list them."""
-        if self._nodes is None:
-            listed = permissions.readable(self.client, permissions.NODES)
-            self._nodes = [NodeInfo.parse(node) for node in (listed["items"] if listed else ())]
-        return self._nodes
+        listed = permissions.readable(self.client, permissions.NODES)
+        return [NodeInfo.parse(node) for node in (listed["items"] if listed else ())]
 
     @property
     def switch(self) -> NetworkSwitch | None:
@@ -165,11 +156,12 @@ class ClusterTestbed(Testbed):
             *preflight.pod_start_problems(cells),
             *pod_room.problems(cells, self.nodes, self.client),
             *NodeTuning(self.selected.name, cells).problems(),
-            *links.problems(self.selected.name, cells, usable(self.nodes, versions.BUNDLE_ARCHITECTURES)),
+            *links.problems(self.selected.name, cells, usable(self.nodes)),
             *preflight.policy_problems(cells, self.client, self.selected.namespace),
+            *discovery.problems(cells, self.selected.namespace),
             *preflight.service_problems(cells, self.client, self.selected.namespace, self.proxy_mode),
             *preflight.placement_problems(
-                cells, self.nodes, self._image(trials), *([self.switch.images] if self.switch else [])
+                cells, self.nodes, self.image(trials), *([self.switch.images] if self.switch else [])
             ),
         ]
 
@@ -208,7 +200,7 @@ class ClusterTestbed(Testbed):
     def prepare(self, block: Block) -> ClusterSession:
         if self._session is None:
             trials = self._trials or block.trials
-            privileged = any(on_host(trial.cell) or trial.cell.capabilities for trial in trials)
+            privileged = any(on_host(trial.cell) or middleware.capabilities(trial.cell) for trial in trials)
             self._namespace = namespace.create(
                 self.client, self._campaign, self.selected.namespace, privileged
             )
@@ -217,19 +209,11 @@ class ClusterTestbed(Testbed):
             if self._namespace.owned:  # otherwise, the administrator creates the Secrets
                 secrets = (member.secret(self._namespace.name) for member in middlewares(trials))
                 objects.create(self.client, list(filter(None, secrets)))
-            self._session = ClusterSession(
-                self._namespace,
-                self.selected,
-                trials,
-                self._image(trials),
-                usable(self.nodes, versions.BUNDLE_ARCHITECTURES) if self.nodes else None,
-                self.switch,
-                self.installed.name,
-            )
+            self._session = ClusterSession(self, self._namespace, trials)
         self._session.prepare(block)
         return self._session
 
-    def _image(self, trials: Sequence[Trial]) -> str:
+    def image(self, trials: Sequence[Trial]) -> str:
         """Return one image for all pods: a middleware's image is based on ours, so it has all programs."""
         images = (member.image() for member in middlewares(trials))
         return next(filter(None, images), self.selected.image)

@@ -26,17 +26,6 @@ WARN_SKEW_S = 0.25
 """Start skew above which a trial gets a warning: discovery and warm-up then differ between participants."""
 
 
-def core_options(layout: core_layout.Layout, participant: str) -> list[str]:
-    """Return the supervisor's options for the cores of a participant and of the supervisor itself."""
-    options = []
-    cpus = layout.cpus.get(participant)
-    if cpus:
-        options += ["--cpus", ",".join(map(str, cpus))]
-    if layout.harness:
-        options += ["--own-cpus", ",".join(map(str, layout.harness))]
-    return options
-
-
 def run_participants(
     execs: Sequence[ParticipantExec],
     is_listening: Callable[[ParticipantExec], bool],
@@ -47,13 +36,9 @@ def run_participants(
     """Prepare all participants, start them at one moment and wait until all have ended.
 
     Servers start before and are stopped after the others. If a participant does not get ready, no other is started.
-
-    Args:
-        execs: The participants.
-        is_listening: Returns whether a server that was started listens on its socket.
-        at_start: Called when all are ready, right before they start.
-        lead_s: From sending the start time to the start; by default, until all pods have received it.
-        failing: What an outage runs in meanwhile.
+    `is_listening` returns whether a server that was started listens on its socket. `at_start` is called when all are
+    ready, right before they start. `lead_s`: from sending the start time to the start; by default, until all pods have
+    received it. An outage runs in `failing`.
     """
     servers = [execution for execution in execs if execution.launch.listens]
     others = [execution for execution in execs if not execution.launch.listens]

@@ -67,43 +67,26 @@ Key = tuple[tuple[Slot, ...], tuple[str, ...], bool]
 """Slots, the nodes of their pods, and whether multicast is included."""
 
 
+@dataclass
 class PathVerifier:
-    """Verifies paths, once for the same pods on the same network.
+    """Verifies paths, once for the same pods on the same network."""
 
-    Args:
-        pods: The participants' pods.
-        probes: Read the counters of the nodes' links.
-        interface: The nodes' link that pod networks must use; empty means any.
-        is_encrypted: Returns whether captured packets of a cell's network could not be read.
-        deployed: Whether k8sdds installed the networks, so that it knows how they are configured.
-        nodes: The cluster's nodes.
-    """
-
-    def __init__(
-        self,
-        pods: PodPool,
-        probes: NodeProbes,
-        interface: str = "",
-        is_encrypted: Callable[[Cell], bool] = lambda _: False,
-        deployed: bool = True,
-        nodes: Sequence[NodeInfo] = (),
-    ) -> None:
-        self._nodes = nodes
-        self._deployed = deployed
-        self._interface = interface
-        self._is_encrypted = is_encrypted
-        self._pods = pods
-        self._probes = probes
-        self._proofs: dict[Key, PathProof] = {}
-        self._last: dict[str, LinkCounters] = {}
-        """Last link counters by node."""
+    pods: PodPool
+    probes: NodeProbes
+    interface: str = ""
+    """The nodes' link that pod networks must use; empty means any."""
+    is_encrypted: Callable[[Cell], bool] = lambda _: False
+    """Returns whether captured packets of a cell's network could not be read."""
+    deployed: bool = True
+    """Whether k8sdds installed the networks, so that it knows how they are configured."""
+    nodes: Sequence[NodeInfo] = ()
+    """The cluster's nodes."""
+    _proofs: dict[Key, PathProof] = field(default_factory=dict)
+    _last: dict[str, LinkCounters] = field(default_factory=dict)
+    """Last link counters by node."""
 
     def verify(self, cell: Cell, slots: Mapping[str, Slot]) -> None:
-        """Verify the path between a cell's pods, which must be ready. Samples in shared memory take no path.
-
-        Raises:
-            PrerequisiteError: packets are lost, or their path is not that of the network.
-        """
+        """Verify the path between a cell's pods, which must be ready. Samples in shared memory take no path."""
         if not cell.uses_network:
             return
         key = self._key(cell, slots)
@@ -112,21 +95,21 @@ class PathVerifier:
             self._proofs[key] = verify(cell, slots, multicast=key[-1])
         # A switch of the pod network does not change the path on the nodes' own network, but forgets all counters.
         if unread := self._proofs[key].links.keys() - self._last.keys():
-            self._last = {**self._last, **self._probes.read_counters(sorted(unread))}
+            self._last = {**self._last, **self.probes.read_counters(sorted(unread))}
 
     def proof(self, cell: Cell, slots: Mapping[str, Slot]) -> PathProof | None:
         """Return the proof for a cell, whose pods must be ready; None if not verified yet."""
-        proof, evidence = self._proofs.get(self._key(cell, slots)), _path_evidence(cell, self._deployed)
+        proof, evidence = self._proofs.get(self._key(cell, slots)), _path_evidence(cell, self.deployed)
         if not cell.crosses_links or proof is None or evidence is None:
             return proof
         # What the links do not show, the fingerprint may: it is observed after the path was verified.
-        if proof.unproven == evidence.unverified != "" and self._is_encrypted(cell):
+        if proof.unproven == evidence.unverified != "" and self.is_encrypted(cell):
             return replace(proof, path=f"{proof.path}; {ENCRYPTED}", unproven="")
         return proof
 
     def _key(self, cell: Cell, slots: Mapping[str, Slot]) -> Key:
         # If the scheduler selects nodes, a replacement pod may run on another node.
-        nodes = tuple(self._pods.pod(slot).node for slot in slots.values())
+        nodes = tuple(self.pods.pod(slot).node for slot in slots.values())
         return tuple(slots.values()), nodes, "multicast" in (cell.transport, cell.discovery_kind)
 
     def forget(self, slots: Collection[Slot]) -> None:
@@ -142,14 +125,11 @@ class PathVerifier:
         self._proofs = {key: proof for key, proof in self._proofs.items() if all(map(is_kept, key[0]))}
 
     def counters(self, cell: Cell, slots: Mapping[str, Slot]) -> tuple[dict[str, Any], str]:
-        """Return the bytes on the links of the network since the last reading, as a field of a measurement.
+        """Return the bytes on the links since the last reading, as a field of a measurement; and why it is unknown.
 
         `carried_bytes`: bytes received on the node of each subscriber. `uplink_bytes`: bytes that the node of all
         participants exchanged with others. The field is None if it is unknown, and on the nodes' own network, because
         the counters of the participants' interfaces are those of the links.
-
-        Returns:
-            (field, why it is unknown or not verified; empty if it is).
         """
         field = "carried_bytes" if cell.crosses_links else "uplink_bytes"
         proof = self.proof(cell, slots)
@@ -157,15 +137,11 @@ class PathVerifier:
             return {field: None}, ""
         if not proof.links:
             return {field: None}, proof.unproven
-        nodes = {
-            participant.name: self._pods.pod(slots[participant.name]).node
-            for participant in cell.participants
-            if participant.subscribes
-        }
-        before, now = self._last, self._probes.read_counters(nodes.values())
+        nodes = {one.name: self.pods.pod(slots[one.name]).node for one in cell.subscribing}
+        before, now = self._last, self.probes.read_counters(nodes.values())
         self._last = {**before, **now} if now else {}
         if not now:
-            return {field: None}, self._probes.unavailable
+            return {field: None}, self.probes.unavailable
         if not set(nodes.values()) <= before.keys() & proof.links.keys():
             return {field: None}, "the links of the nodes were not read before this trial"
         moved = {
@@ -177,7 +153,7 @@ class PathVerifier:
 
     def _verify_on_node(self, cell: Cell, slots: Mapping[str, Slot], multicast: bool) -> PathProof:
         """Verify that packets between pods on one node stay there."""
-        ready_pods = {name: self._pods.pod(slot) for name, slot in slots.items()}
+        ready_pods = {name: self.pods.pod(slot) for name, slot in slots.items()}
         node = ready_pods[FIRST_PUBLISHER.name].node
         if elsewhere := [name for name, pod in ready_pods.items() if pod.node != node]:
             raise PrerequisiteError(
@@ -186,12 +162,12 @@ class PathVerifier:
             )
         self._exchange_packets(cell, slots, ready_pods, multicast)
         exchanged = f"whole packets of {ready_pods[FIRST_PUBLISHER.name].mtu_bytes} bytes pass on one node"
-        others = (other.address for other in self._nodes if other.name != node and other.address)
+        others = (other.address for other in self.nodes if other.name != node and other.address)
         other = next(others, ELSEWHERE[cell.ip_family])
         addresses = list(dict.fromkeys(pod.address for pod in ready_pods.values()))
-        counters = self._probes.read_counters([node], [other, *addresses]).get(node)
+        counters = self.probes.read_counters([node], [other, *addresses]).get(node)
         if counters is None:
-            return PathProof(exchanged, f"that they stay on it, because {self._probes.unavailable}")
+            return PathProof(exchanged, f"that they stay on it, because {self.probes.unavailable}")
         uplink = counters.routes.get(other, "")
         self._last = {**self._last, node: counters}
         leaving = [address for address in addresses if counters.routes.get(address, uplink) == uplink]
@@ -203,18 +179,18 @@ class PathVerifier:
         return PathProof(f"{exchanged}, not by {uplink}", links={node: (uplink,)})
 
     def _verify(self, cell: Cell, slots: Mapping[str, Slot], multicast: bool) -> PathProof:
-        ready_pods = {name: self._pods.pod(slot) for name, slot in slots.items()}
+        ready_pods = {name: self.pods.pod(slot) for name, slot in slots.items()}
         # One participant represents its node: packets of all its pods take the same path.
-        evidence = _path_evidence(cell, self._deployed)
+        evidence = _path_evidence(cell, self.deployed)
         direct = evidence is not None and evidence.on_node_link
         addresses = {pod.node: pod.node_address if direct else pod.address for pod in ready_pods.values()}
-        before = self._probes.read_counters(addresses, list(addresses.values()))
+        before = self.probes.read_counters(addresses, list(addresses.values()))
         sent_bytes = self._exchange_packets(cell, slots, ready_pods, multicast)
         exchanged = f"whole packets of {ready_pods[FIRST_PUBLISHER.name].mtu_bytes} bytes pass"
-        after = self._probes.read_counters(addresses, list(addresses.values())) if before else {}
+        after = self.probes.read_counters(addresses, list(addresses.values())) if before else {}
         if not after:
             return PathProof(
-                exchanged, f"which links of the nodes carry it, because {self._probes.unavailable}"
+                exchanged, f"which links of the nodes carry it, because {self.probes.unavailable}"
             )
         self._last = {**self._last, **after}
         if evidence is None:
@@ -226,7 +202,7 @@ class PathVerifier:
         ends = {node: PathEnd(node, addresses[node], before[node], after[node]) for node in addresses}
         paths: dict[str, None] = {}
         links: dict[str, tuple[str, ...]] = {}
-        interface = "" if cell.network == HOST else self._interface
+        interface = "" if cell.network == HOST else self.interface
         for a, b in _node_pairs(cell, ready_pods):
             if deviation := datapath.deviation(evidence, ends[a], ends[b], sent_bytes, interface):
                 raise PrerequisiteError(
@@ -248,12 +224,8 @@ class PathVerifier:
         Returns the minimum number of bytes sent in each direction. Raises PrerequisiteError if a subscriber does not
         reply.
         """
-        publishers = [participant.name for participant in cell.participants if participant.publishes]
-        ports = {
-            participant.name: FIRST_PORT + participant.index
-            for participant in cell.participants
-            if participant.subscribes
-        }
+        publishers = [publisher.name for publisher in cell.publishing]
+        ports = {subscriber.name: FIRST_PORT + subscriber.index for subscriber in cell.subscribing}
         group, headers = GROUPS[cell.ip_family], IP_AND_UDP_HEADERS_BYTES[cell.ip_family]
         sizes = {name: (ready_pods[name].mtu_bytes or 1500) - headers for name in publishers}
         listen_s = round(LISTEN_S + LISTEN_PER_PAIR_S * len(publishers) * len(ports))
@@ -268,10 +240,10 @@ class PathVerifier:
                 requests.append((pub, sub, "multicast", [host_and_port(group, port), *several]))
         ask, timeout = [PROBE, "ask"], ["--timeout", str(REPLY_TIMEOUT_S)]
         listeners = [(slots[name], [*listen, str(port)]) for name, port in ports.items()]
-        with self._pods.background(listeners) as streams:
+        with self.pods.background(listeners) as streams:
             _wait_until_ready(streams, ports)
             commands = [(slots[pub], [*ask, *options, *timeout]) for pub, _, _, options in requests]
-            results = self._pods.run_all(commands, REPLY_TIMEOUT_S + 10)
+            results = self.pods.run_all(commands, REPLY_TIMEOUT_S + 10)
         for (pub, sub, packets, _), result in zip(requests, results, strict=True):
             if result.code:
                 raise PrerequisiteError(
@@ -301,12 +273,9 @@ def _path_evidence(cell: Cell, deployed: bool) -> PathEvidence | None:
 
 def _node_pairs(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> list[tuple[str, str]]:
     """Return the nodes of each publisher and each subscriber, each pair of nodes once."""
-    nodes = {participant: ready_pods[participant.name].node for participant in cell.participants}
-    pairs = itertools.product(
-        (node for participant, node in nodes.items() if participant.publishes),
-        (node for participant, node in nodes.items() if participant.subscribes),
-    )
-    return list(dict.fromkeys((pub, sub) for pub, sub in pairs if pub != sub))
+    both = itertools.product(cell.publishing, cell.subscribing)
+    pairs = ((ready_pods[pub.name].node, ready_pods[sub.name].node) for pub, sub in both)
+    return list(dict.fromkeys((node, other) for node, other in pairs if node != other))
 
 
 def _probe_message(result: CommandResult) -> str:

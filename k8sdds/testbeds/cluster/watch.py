@@ -241,10 +241,7 @@ class NeededPods:
         self._instances = self._read()
 
     def restarted(self) -> str:
-        """Return which pod restarted since it was remembered; empty if there is none, or if this user may not see them.
-
-        The pods are remembered again.
-        """
+        """Return which pod was seen to restart since it was remembered, or nothing; remember them again."""
         before, self._instances = self._instances, self._read()
         if before is None or self._instances is None:
             return ""

@@ -26,9 +26,8 @@ TIMEOUT_S = 60
 class Node:
     """The plugins of a node, and its pods.
 
-    Args:
-        request: `programs` (name to path), `configuration` (that of the plugins), `files` (path to text), `interface`
-            (name in the pods), `reserved` (addresses that are in use) and `pods` (names of network namespaces).
+    The request has `programs` (name to path), `configuration` (that of the plugins), `files` (path to text),
+    `interface` (name in the pods), `reserved` (addresses that are in use) and `pods` (names of network namespaces).
     """
 
     def __init__(self, request: dict[str, Any]) -> None:

@@ -56,14 +56,8 @@ def _wg(command: str, stdin: str = "") -> str:
     return done.stdout.strip()
 
 
-def write_files(sandbox: Sandbox, files: tuple[File, ...], psk: str | None = None) -> None:
-    """Write a network's files with keys in place of their placeholders, mode 0600.
-
-    Args:
-        sandbox: Where to write them.
-        files: The files.
-        psk: The user's pre-shared key; without one, a key is generated.
-    """
+def write_files(sandbox: Sandbox, files: Sequence[File], psk: str | None) -> None:
+    """Write files with keys in place of their placeholders, mode 0600; without the user's `psk`, with a new one."""
     keys = Keys() if psk is None else Keys(psk=psk)
     for file in files:
         path = sandbox.path(file.path)
@@ -74,15 +68,7 @@ def write_files(sandbox: Sandbox, files: tuple[File, ...], psk: str | None = Non
 
 
 def start(sandbox: Sandbox, daemons: Sequence[Daemon]) -> dict[str, int]:
-    """Start all daemons and wait until each is ready. They end with the sandbox.
-
-    Returns:
-        Namespace to the id of the daemon's process.
-
-    Raises:
-        PrerequisiteError: A daemon has ended or is not ready in time.
-        PartFailed: A daemon was killed.
-    """
+    """Start all daemons, which end with the sandbox; return the process ids by namespace when each is ready."""
     started = [_start(sandbox, daemon) for daemon in daemons]
     with ThreadPoolExecutor(WORKERS) as pool:
         pids = list(pool.map(lambda pair: _await_ready(sandbox, *pair), zip(daemons, started, strict=True)))
@@ -148,11 +134,7 @@ def _run(sandbox: Sandbox, namespace: str, argv: tuple[str, ...]) -> subprocess.
 
 
 def establish_tunnels(sandbox: Sandbox, datapath: Datapath, tunnels: Sequence[Batch]) -> None:
-    """Run the commands that follow the daemons, in parallel for all namespaces and in order within each.
-
-    Raises:
-        PrerequisiteError: A command failed; explains the failure if the network has a hint for it.
-    """
+    """Run the commands that follow the daemons, in parallel for all namespaces and in order within each."""
     by_namespace: dict[str, list[Batch]] = {}
     for batch in tunnels:
         by_namespace.setdefault(batch.namespace, []).append(batch)

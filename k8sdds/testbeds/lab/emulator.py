@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
-import threading
-from collections import deque
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
-from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
+from k8sdds.system.sandbox import Sandbox
 
 ALL_LINKS = "*"
 CONFIGURATION = Path("/run/links.json")
 """Its configuration, in the sandbox."""
 ANSWER_TIMEOUT_S, END_TIMEOUT_S = 60, 5
+MAX_MESSAGE_BYTES = 4096
+"""How much of the messages of `k8sdds-link` an error contains."""
 
 
 class LinkEmulator:
     """A running `k8sdds-link`. It ends with its sandbox."""
 
     def __init__(self, sandbox: Sandbox, namespace: str, configuration: Mapping[str, Any]) -> None:
-        """Start it, and return when it forwards packets.
-
-        Raises:
-            PrerequisiteError: It does not start; contains its message.
-            PartFailed: It was killed.
-        """
+        """Start it, and return when it forwards packets."""
         self._name = f"{sandbox.name}: k8sdds-link"
         self.seed: int = configuration["seed"]
         self.core: int | None = configuration["cpu"] if configuration["cpu"] >= 0 else None
@@ -40,52 +37,39 @@ class LinkEmulator:
         """When the statistics began, by CLOCK_MONOTONIC."""
         self._states: list[dict[str, Any]] = []
         """All that `interrupt` has changed since then."""
-        self._messages: deque[bytes] = deque(maxlen=10)
-        self._reader = threading.Thread(target=self._read_messages, daemon=True, name=self._name)
         program = native_program("k8sdds-link")
         sandbox.put({CONFIGURATION: json.dumps(configuration).encode()})
-        self._process, self._commands = _started([*sandbox.enter(namespace), program, str(CONFIGURATION)])
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
+        argv = [*sandbox.enter(namespace), program, str(CONFIGURATION)]
         try:
-            self.pid = self._await_ready()
+            self._process, self._commands = _started(argv, self._messages)
+        except BaseException:
+            self._messages.close()
+            raise
+        try:
+            # It answers when it forwards packets.
+            self.start()
+            # The process is nsenter; its child is the program.
+            pid = processes.descendant(self._process.pid, 1)
+            if pid is None:
+                raise self._failure("has ended")
         except BaseException:
             self.close(0)
             raise
-        self._reader.start()
-
-    def _await_ready(self) -> int:
-        """Return the id of the program when it forwards packets. Raises like `__init__`."""
-        assert self._process.stderr is not None
-        errors = self._process.stderr.fileno()
-        if not processes.has_output(errors, START_TIMEOUT_S) or self._read_message() != b"ready":
-            raise self._failure("did not start")
-        # The process is nsenter; its child is the program.
-        pid = processes.descendant(self._process.pid, 1)
-        if pid is None:
-            raise self._failure("has ended")
-        return pid
+        self.pid = pid
 
     def start(self) -> None:
-        """Begin all random decisions and the statistics again, without an outage.
-
-        Raises:
-            PrerequisiteError: It has ended.
-        """
+        """Begin all random decisions and the statistics again, without an outage."""
         self.started_us = self._moment("start")
         self._states.clear()
 
     def stop(self) -> dict[str, Any]:
-        """Return the statistics since `start` (docs/reference/link-emulator.md), with `outages`: all states of links.
-
-        Raises like `start`.
-        """
+        """Return the statistics since `start` (docs/reference/link-emulator.md), and `outages`, all states of links."""
         statistics: dict[str, Any] = json.loads(self._ask("stop"))
         return statistics | {"outages": list(self._states)}
 
     def interrupt(self, node: str, state: str) -> int:
-        """Change the state of a node's link (`state_of`), or of `ALL_LINKS`; return when, by CLOCK_MONOTONIC in µs.
-
-        Raises like `start`.
-        """
+        """Change the state of a node's link, or of `ALL_LINKS`; return when, by CLOCK_MONOTONIC in µs."""
         changed_us = self._moment(f"outage {node} {state}")
         self._states.append({"node": node, "at_us": changed_us - self.started_us, "state": state})
         return changed_us
@@ -98,11 +82,9 @@ class LinkEmulator:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        # While the reader runs, it alone may close what it reads.
-        unread = () if self._reader.ident else (self._process.stderr,)
-        for stream in (self._process.stdout, *unread):
-            if stream is not None:
-                stream.close()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._messages.close()
 
     def _moment(self, line: str) -> int:
         """Return when a command took effect."""
@@ -126,36 +108,27 @@ class LinkEmulator:
             raise self._failure(f"did not answer `{line}`")
         return answer
 
-    def _read_message(self) -> bytes:
-        assert self._process.stderr is not None
-        line = self._process.stderr.readline().strip()
-        self._messages.append(line)
-        return line
-
-    def _read_messages(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr:
-            while self._read_message():
-                pass
-
     def _failure(self, what: str) -> PrerequisiteError:
         """Return the error for a program that did not do what it was asked for. Raises PartFailed if it was killed."""
-        code = self._process.poll()
-        if code is not None:
-            processes.require_not_stopped(code, self._name)
-        messages = b" ".join(self._messages).decode(errors="replace") or "no message"
-        return PrerequisiteError(f"{self._name} {what}: {messages}", "run: k8sdds doctor")
+        what = what if self.started_us else "did not start"
+        # The end of its output can arrive before that of the process.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            processes.require_not_stopped(self._process.wait(END_TIMEOUT_S), self._name)
+        self._messages.seek(0)
+        message = self._messages.read(MAX_MESSAGE_BYTES).decode(errors="replace").removeprefix("ready\n")
+        message = " ".join(message.split()) or "no message"
+        return PrerequisiteError(f"{self._name} {what}: {message}", "run: k8sdds doctor")
 
 
-def _started(argv: list[str]) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a program that reads commands; return it and where to write them."""
+def _started(argv: list[str], messages: IO[bytes]) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a program that reads commands; return it and where to write them. `messages` gets its errors."""
     commands, write = os.pipe()
     try:
         process = subprocess.Popen(
             argv,
             stdin=commands,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=messages,
             # The program has both ends, so that it does not end with this process if the lab outlives it.
             pass_fds=(write,),
             start_new_session=True,

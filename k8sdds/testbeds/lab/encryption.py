@@ -34,11 +34,7 @@ table {TABLE} {{
 
 @contextmanager
 def only_encrypted(sandbox: Sandbox, topology: Topology, proof: EncryptionProof) -> Iterator[None]:
-    """Verify that packets cross the nodes' links while the context lasts, and that all are encrypted.
-
-    Raises:
-        PrerequisiteError: A packet was not encrypted, or there was no encrypted packet.
-    """
+    """Verify that packets cross the nodes' links while the context lasts, and that all are encrypted."""
     sandbox.run(["nft", "-f", "-"], _rules(topology, proof), netns=SWITCH)
     try:
         yield

@@ -20,12 +20,12 @@ from k8sdds.networks import packets
 from k8sdds.results import link_statistics
 from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import interface_bytes
-from k8sdds.testbeds.evidence import ProfileReading, Reading, measured_intervals
+from k8sdds.testbeds.evidence import Compared, ProfileReading, Reading, measured_us
 from k8sdds.testbeds.lab import facts, netem, services
 from k8sdds.testbeds.lab.emulator import LinkEmulator
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.places import LabPlace
-from k8sdds.testbeds.lab.topology import ports, queued
+from k8sdds.testbeds.lab.topology import ports, queued, services_of
 from k8sdds.testbeds.machine_cpu import Usage, between
 
 CAPTURE = "capture.pcap"
@@ -34,6 +34,8 @@ CAPTURE_OPTIONS = ("--interface", "eth0", "--count", "3000", "--snap", "64", "--
 _UDP = 17
 MACHINE = "lab"
 """Name of this machine among those of the participants."""
+Queues = Mapping[tuple[str, str], netem.Counters | None]
+"""What the queues of links have counted, by node and direction."""
 
 
 def readings(
@@ -56,52 +58,43 @@ def readings(
         found.append(_decrypted_bytes(lab_network, receivers))
     if "conntrack_entries" in workloads.find(cell.test).metrics:
         found.append(_tracked_connections(lab_network, senders))
-    if wanted := lab_network.plan.key.services:
+    if wanted := services_of(lab_network.plan.cell):
         found.append(_service_connections(lab_network, senders, wanted))
     if cell.capture:
         found.append(Fragments(lab_network, folder / CAPTURE, cell.payload_bytes))
     if cell.profile:
         found.append(ProfileReading(trial, folder, lab_network.owner_of, deadline_s))
-    found.append(MachineUsage(lab_network))
+    found.append(_machine_usage(lab_network))
     # Last, so that its statistics begin right before the participants start.
     if lab_network.emulator:
         found.append(LinkConditions(lab_network.emulator, folder))
     elif where := queued(lab_network.plan.topology, cell.link):
-        found.append(QueueConditions(lab_network, where))
+        found.append(queue_conditions(lab_network, where))
     return found
 
 
-class Gained(Reading):
-    """Counters, of which only the differences are evidence.
+def _gained(
+    read: Callable[[], Mapping[Any, int]],
+    fields: Callable[[Mapping[Any, int], Mapping[str, Outcome]], Mapping[str, Any]],
+) -> Reading:
+    """Read counters, of which only the differences are evidence: `fields` gets what they gained."""
 
-    Args:
-        read: Returns their current values.
-        fields: Returns the fields of Measurement for what they gained, and the outcomes of the participants.
-    """
-
-    def __init__(
-        self,
+    def differences(
+        before: Mapping[Any, int] | None,
         read: Callable[[], Mapping[Any, int]],
-        fields: Callable[[Mapping[Any, int], Mapping[str, Outcome]], Mapping[str, Any]],
-    ) -> None:
-        self._read, self._fields = read, fields
-        self._before: Mapping[Any, int] | None = None
+        outcomes: Mapping[str, Outcome],
+    ) -> Mapping[str, Any]:
+        after = read()
+        before = after if before is None else before
+        return fields({key: value - before[key] for key, value in after.items()}, outcomes)
 
-    @override
-    def before(self) -> None:
-        self._before = self._read()
-
-    @override
-    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        after = self._read()
-        before = after if self._before is None else self._before
-        return self._fields({key: value - before[key] for key, value in after.items()}, outcomes)
+    return Compared(read, differences)
 
 
-def _link_bytes(lab_network: LabNetwork, senders: Sequence[str], receivers: Mapping[str, str]) -> Gained:
+def _link_bytes(lab_network: LabNetwork, senders: Sequence[str], receivers: Mapping[str, str]) -> Reading:
     """Read what the links of the publishers' nodes sent, and those of all participants' nodes received."""
     ways = {*((node, "tx") for node in senders), *((node, "rx") for node in receivers.values())}
-    return Gained(
+    return _gained(
         lambda: {(node, way): lab_network.link_bytes(node, way) for node, way in ways},
         lambda gained, _: {
             "sent_bytes": sum(gained[node, "tx"] for node in senders),
@@ -110,7 +103,7 @@ def _link_bytes(lab_network: LabNetwork, senders: Sequence[str], receivers: Mapp
     )
 
 
-def _one_node_bytes(lab_network: LabNetwork, senders: Sequence[str]) -> Gained:
+def _one_node_bytes(lab_network: LabNetwork, senders: Sequence[str]) -> Reading:
     """Read what the node of all participants exchanged with others, and what their interfaces carried."""
 
     def fields(gained: Mapping[Any, int], outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
@@ -125,13 +118,13 @@ def _one_node_bytes(lab_network: LabNetwork, senders: Sequence[str]) -> Gained:
         }
 
     ways = [(node, way) for node in senders for way in ("tx", "rx")]
-    return Gained(lambda: {(node, way): lab_network.link_bytes(node, way) for node, way in ways}, fields)
+    return _gained(lambda: {(node, way): lab_network.link_bytes(node, way) for node, way in ways}, fields)
 
 
-def _member_bytes(lab_network: LabNetwork, senders: Sequence[str], members: Sequence[str]) -> Gained:
+def _member_bytes(lab_network: LabNetwork, senders: Sequence[str], members: Sequence[str]) -> Reading:
     """Read what each member of a bonded link of the publishers' nodes sent."""
     both = [(node, member) for node in senders for member in members]
-    return Gained(
+    return _gained(
         lambda: {(node, member): lab_network.link_bytes(node, "tx", member) for node, member in both},
         lambda gained, _: {
             "member_bytes": {node: [gained[node, member] for member in members] for node in senders}
@@ -139,26 +132,26 @@ def _member_bytes(lab_network: LabNetwork, senders: Sequence[str], members: Sequ
     )
 
 
-def _decrypted_bytes(lab_network: LabNetwork, receivers: Mapping[str, str]) -> Gained:
+def _decrypted_bytes(lab_network: LabNetwork, receivers: Mapping[str, str]) -> Reading:
     """Read what the tunnels of the participants' nodes decrypted."""
-    return Gained(
+    return _gained(
         lambda: {node: lab_network.decrypted_bytes(node) or 0 for node in receivers.values()},
         lambda gained, _: {"decrypted_bytes": {name: gained[node] for name, node in receivers.items()}},
     )
 
 
-def _tracked_connections(lab_network: LabNetwork, senders: Sequence[str]) -> Gained:
+def _tracked_connections(lab_network: LabNetwork, senders: Sequence[str]) -> Reading:
     """Read the entries of the connection tracking of the publishers' nodes."""
-    return Gained(
+    return _gained(
         lambda: {node: lab_network.conntrack_entries(node) for node in senders},
         lambda gained, _: {"conntrack_entries": sum(max(entries, 0) for entries in gained.values())},
     )
 
 
-def _service_connections(lab_network: LabNetwork, senders: Sequence[str], wanted: ServiceSet) -> Gained:
+def _service_connections(lab_network: LabNetwork, senders: Sequence[str], wanted: ServiceSet) -> Reading:
     """Read the connections that the rule of the measured Service translated on the publishers' nodes."""
     plan, sandbox = lab_network.plan, lab_network.sandbox
-    return Gained(
+    return _gained(
         lambda: {node: services.connections(plan, sandbox, node) for node in senders},
         lambda gained, _: {"service_connections": sum(gained.values()), "proxy_mode": wanted.proxy},
     )
@@ -199,66 +192,49 @@ class LinkConditions(Reading):
         statistics = self._emulator.stop()
         write_atomically(self._folder / link_statistics.FILE, json.dumps(statistics))
         read = link_statistics.LinkStatistics.model_validate(statistics)
-        return {"links": link_statistics.summary(read, _measured(outcomes))}
+        return {"links": link_statistics.summary(read, measured_us(outcomes))}
 
 
-def _measured(outcomes: Mapping[str, Outcome]) -> link_statistics.Interval | None:
-    """Return the measured interval of the first publisher, from whose begin outages count; None if it is unknown."""
-    found = measured_intervals([outcomes[FIRST_PUBLISHER.name]])
-    return (found[0][0] / 1000, found[0][1] / 1000) if found else None
+def queue_conditions(lab_network: LabNetwork, where: Mapping[tuple[str, str], tuple[str, str]]) -> Reading:
+    """Read what the kernel's queues do to the packets of links."""
 
+    def read() -> Queues:
+        shown = {
+            key: lab_network.sandbox.run(["tc", "-s", "-j", "qdisc", "show", "dev", device], netns=place)
+            for key, (place, device) in where.items()
+        }
+        return {key: netem.counters(text) for key, text in shown.items()}
 
-class QueueConditions(Reading):
-    """What the kernel's queues did to the packets of links."""
-
-    def __init__(self, lab_network: LabNetwork, where: Mapping[tuple[str, str], tuple[str, str]]) -> None:
-        self._sandbox, self._where = lab_network.sandbox, where
-        self._before: Mapping[tuple[str, str], netem.Counters | None] = {}
-
-    @override
-    def before(self) -> None:
-        self._before = self._read()
-
-    @override
-    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+    def fields(
+        before: Queues | None, read: Callable[[], Queues], _: Mapping[str, Outcome]
+    ) -> Mapping[str, Any]:
+        after = read()
         found: dict[str, dict[str, Any]] = defaultdict(dict)
-        for (node, direction), now in self._read().items():
-            before = self._before.get((node, direction), now)
-            counted = now.summary(before) if now and before else {}
+        for (node, direction), now in after.items():
+            first = (before or after)[node, direction]
+            counted = now.summary(first) if now and first else {}
             found[node][direction] = link_statistics.UNKNOWN | counted
         return {"links": dict(found)}
 
-    def _read(self) -> dict[tuple[str, str], netem.Counters | None]:
+    return Compared(read, fields)
+
+
+def _machine_usage(lab_network: LabNetwork) -> Reading:
+    """Read what this machine spends outside of the participants' pods, and its state right after the attempt."""
+
+    def fields(
+        before: Usage | None, read: Callable[[], Usage | None], _: Mapping[str, Outcome]
+    ) -> Mapping[str, Any]:
+        after = read() if before else None
+        spent = between(before, after) if before and after else None
+        own = spent and replace(spent, separate_interrupts=facts.separate_interrupts())
         return {
-            key: netem.counters(
-                self._sandbox.run(["tc", "-s", "-j", "qdisc", "show", "dev", device], netns=place)
-            )
-            for key, (place, device) in self._where.items()
-        }
-
-
-class MachineUsage(Reading):
-    """What this machine spent outside of the participants' pods, and its state right after the attempt."""
-
-    def __init__(self, lab_network: LabNetwork) -> None:
-        self._lab_network = lab_network
-        self._before: Usage | None = None
-
-    @override
-    def before(self) -> None:
-        self._before = self._lab_network.usage()
-
-    @override
-    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        after = self._lab_network.usage()
-        spent = between(self._before, after) if self._before and after else None
-        return {
-            "outside": {MACHINE: replace(spent, separate_interrupts=facts.separate_interrupts())}
-            if spent
-            else {},
+            "outside": {MACHINE: own} if own else {},
             "cpu_mhz": facts.cpu_mhz(),
             "warnings": facts.throttling(),
         }
+
+    return Compared(lab_network.usage, fields)
 
 
 def fragments_per_sample(path: Path, payload_bytes: int) -> list[int]:

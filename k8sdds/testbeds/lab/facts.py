@@ -6,7 +6,6 @@ import functools
 import hashlib
 import os
 import platform
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,12 +16,11 @@ from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 
-SYSCTLS = (
-    "net.core.rmem_max", "net.core.rmem_default", "net.core.wmem_max", "net.core.wmem_default",
-    "net.core.netdev_max_backlog", "net.core.netdev_budget",
-    "net.ipv4.udp_mem", "net.ipv4.ipfrag_high_thresh", "net.ipv4.ipfrag_time", "net.ipv4.tcp_congestion_control",
-    "kernel.sched_rt_runtime_us", "kernel.randomize_va_space",
+REPORTED = (
+    "kernel", "kernel_version", "architecture", "cpu_model", "cpu_count", "cpu_governor", "memory_bytes", "clocksource",
+    "boot_id", "sysctls",
 )  # fmt: skip
+"""What the supervisor reports of a machine, here and in the pods of a cluster."""
 PACKAGES = (
     "cyclonedds-dev",
     "libddsc0debian",
@@ -36,24 +34,18 @@ PACKAGES = (
 THROTTLED = Path("/sys/devices/platform/soc/soc:firmware/get_throttled")
 """Flags of a Raspberry Pi: bit 0 is set during under-voltage, bits 1 and 2 while its frequency is reduced."""
 
+REPORT_TIMEOUT_S = 60
+"""The report takes milliseconds on an idle machine."""
 BUSY_LOAD = 0.5
 """Load average per core before a campaign, above which the machine is reported as busy."""
 
 
 def machine() -> dict[str, Any]:
     """Return kernel, CPU, memory, clock source, sysctls, package versions, boot_id; None if unreadable."""
+    reported = _reported()
     return {
-        "kernel": platform.release(),
-        "kernel_version": platform.version(),
-        "architecture": platform.machine(),
+        **{name: reported.get(name) for name in REPORTED},
         "os": _os_name(),
-        "cpu_model": _cpu_model(),
-        "cpu_count": os.cpu_count(),
-        "cpu_governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "clocksource": _read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        "boot_id": _read("/proc/sys/kernel/random/boot_id"),
-        "sysctls": {key: _read(f"/proc/sys/{key.replace('.', '/')}") for key in SYSCTLS},
         "packages": _packages(),
         "python": platform.python_version(),
         "perftest": perftest_version(),
@@ -62,16 +54,34 @@ def machine() -> dict[str, Any]:
     }
 
 
-@functools.cache
 def separate_interrupts() -> bool | None:
     """Return whether the kernel leaves the time of interrupts out of that of processes; None if it is unknown."""
-    try:
-        program = native_program("k8sdds-supervisor")
-        done = subprocess.run([program, "facts"], capture_output=True, timeout=10, check=True)
-        known = reading.json_object(done.stdout, "the facts of this machine").get(SEPARATE_INTERRUPTS)
-    except (PrerequisiteError, OSError, subprocess.SubprocessError, reading.UnreadableError):
-        return None
+    known = _reported().get(SEPARATE_INTERRUPTS)
     return known if isinstance(known, bool) else None
+
+
+@functools.cache
+def _reported() -> dict[str, Any]:
+    """Return what the supervisor reports of this machine; nothing if it is not built. Raises PrerequisiteError."""
+    try:
+        argv = [native_program("k8sdds-supervisor"), "facts"]
+    except PrerequisiteError:
+        return {}
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=REPORT_TIMEOUT_S)
+        if done.returncode == 0:
+            return reading.json_object(done.stdout, "its output")
+        reason = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+    except subprocess.TimeoutExpired:
+        reason = f"it did not end within {REPORT_TIMEOUT_S} s"
+    except OSError as error:
+        reason = str(error)
+    except reading.UnreadableError as error:
+        reason = error.message
+    raise PrerequisiteError(
+        f"k8sdds-supervisor cannot report the facts of this machine: {reason}",
+        "run the command again when the machine is idle, or build the programs again: k8sdds setup",
+    )
 
 
 def perftest_version() -> str | None:
@@ -120,7 +130,7 @@ def _programs() -> dict[str, str]:
         folder = Path(native_program("k8sdds-perftest")).parent
     except PrerequisiteError:
         return {}
-    files = [*folder.glob("k8sdds-*"), *folder.glob("libk8sdds-*.so")]
+    files = [*folder.glob("k8sdds-*"), *folder.glob("libk8sdds-*.so"), *folder.glob("zenohd")]
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
 
 
@@ -136,11 +146,6 @@ def _os_name() -> str | None:
         return platform.freedesktop_os_release().get("PRETTY_NAME")
     except OSError:
         return None
-
-
-def _cpu_model() -> str | None:
-    found = re.search(r"^(?:model name|Model)\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
-    return found[1].strip() if found else None
 
 
 def _packages() -> dict[str, str]:

@@ -30,20 +30,20 @@ def dot(plans: Sequence[Plan]) -> str:
 
 
 def _lab_network(plan: Plan, prefix: str) -> list[str]:
-    network = find(plan.key.network)
+    network = find(plan.cell.network)
     carrier = network.encapsulation or ("routes" if network.layer == "L3 routes" else "the node's network")
-    rate = f", {plan.key.link.rate_mbit:g} Mbit/s" if plan.key.link.rate_mbit else ""
-    members = f" × {plan.key.link.lag}" if plan.key.link.bond else ""
+    rate = f", {plan.cell.link.rate_mbit:g} Mbit/s" if plan.cell.link.rate_mbit else ""
+    members = f" × {plan.cell.link.lag}" if plan.cell.link.bond else ""
     lines = [
         f"  subgraph cluster_{prefix} {{",
-        f'    label="{plan.key.label} ({carrier}, pod MTU {plan.datapath.mtu})";',
+        f'    label="{plan.cell.network_label} ({carrier}, pod MTU {plan.datapath.mtu})";',
         '    color="#999999"; style=rounded;',
         f'    {prefix}_switch [label="switch", shape=box, fillcolor="#dddddd"];',
     ]
     for node in plan.topology.nodes:
         lines.append(f'    {prefix}_{node.name} [label="{node.name}\\n{node.address}", fillcolor="#cfe3f5"];')
         lines.append(
-            f'    {prefix}_switch -- {prefix}_{node.name} [label=" {plan.key.link.mtu}{rate}{members}"];'
+            f'    {prefix}_switch -- {prefix}_{node.name} [label=" {plan.cell.link.mtu}{rate}{members}"];'
         )
         for pod in plan.topology.pods_on(node):
             attachment = plan.datapath.attachments[pod.name]
@@ -58,12 +58,7 @@ def _lab_network(plan: Plan, prefix: str) -> list[str]:
 
 
 def draw(plans: Sequence[Plan], target: Path) -> None:
-    """Write the drawing; the suffix of the file selects the format: .svg, .png or .dot.
-
-    Raises:
-        InputError: The suffix is unknown, or the file cannot be written.
-        PrerequisiteError: Graphviz is not installed or failed.
-    """
+    """Write the drawing; the suffix of the file selects the format: .svg, .png or .dot."""
     kind = target.suffix.removeprefix(".")
     if kind not in FORMATS:
         raise InputError(f"{target}: unknown image format", f"use one of the suffixes .{', .'.join(FORMATS)}")

@@ -7,14 +7,13 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from k8sdds.analysis import components
 from k8sdds.model.measurement import Launch, Outcome
-from k8sdds.model.offloads import Bond, parse_features
+from k8sdds.model.offloads import parse_features
 from k8sdds.networks.datapath import LabNode
 from k8sdds.system import processes
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
@@ -25,27 +24,18 @@ from k8sdds.testbeds.lab import daemons, encryption
 from k8sdds.testbeds.lab.emulator import LinkEmulator
 from k8sdds.testbeds.lab.plan import COMPILE_BPF, Plan
 from k8sdds.testbeds.lab.topology import SWITCH, ports
-from k8sdds.testbeds.machine_cpu import Process, Usage
+from k8sdds.testbeds.machine_cpu import Usage
 
 WORKERS = 4
 """Commands that run at the same time during the build; the kernel's network lock serializes most of them."""
 
-PING_TIMEOUT_S = 5
-PING_INTERVAL_S = 0.2
-"""The shortest interval that every user may use."""
-
 END_POLL_S = 0.02
-
-ICMP_HEADER_BYTES = 8
 
 
 class LabNetwork:
-    """A lab network in a sandbox. Its pods are processes in namespaces below those of the sandbox.
+    """A lab network in a sandbox, which `close` closes. Its pods are processes in namespaces below it.
 
-    Args:
-        plan: What to build.
-        sandbox: Where to build it. `close` closes it.
-        psk: The user's pre-shared key; without one, a key is generated if the network needs it.
+    Without `psk`, the user's pre-shared key, a key is generated if the network needs it.
     """
 
     def __init__(self, plan: Plan, sandbox: Sandbox, psk: str | None = None) -> None:
@@ -84,13 +74,8 @@ class LabNetwork:
     def build(self, cgroups: dict[str, list[Path]], emulation: Mapping[str, Any] | None = None) -> None:
         """Create namespaces, links, the network and the pods; return when every pod runs.
 
-        Args:
-            cgroups: Pod to the cgroup folders that its processes join.
-            emulation: Configuration of `k8sdds-link`; None: the kernel impairs the links, or nothing does.
-
-        Raises:
-            PrerequisiteError: A command failed, or a daemon or pod did not start.
-            PartFailed: A command, daemon or pod was killed.
+        `cgroups`: pod to the cgroup folders that its processes join. `emulation`: configuration of `k8sdds-link`; None
+        if the kernel impairs the links, or nothing does.
         """
         self.cgroups = cgroups
         run = self.sandbox.run
@@ -118,7 +103,7 @@ class LabNetwork:
         self._add_parts({f"the daemon of {node}": pid for node, pid in self._daemons.items()})
         daemons.establish_tunnels(self.sandbox, datapath, datapath.tunnels)
         if datapath.in_pods:
-            self._start_pods(cgroups)
+            self._start_pods()
             self._add_parts({f"pod {name}": pid for name, pid in self.pods.items()})
 
     def _add_services(self, node: LabNode) -> None:
@@ -132,8 +117,7 @@ class LabNetwork:
     def failed_part(self, within_s: float = 0) -> str:
         """Return which part of it has ended; empty if all run.
 
-        Args:
-            within_s: How long to wait for a part to end. What a process provides fails before its end can be seen.
+        `within_s`: how long to wait for a part to end. What a process provides fails before its end can be seen.
         """
         deadline = time.monotonic() + within_s
         while True:
@@ -153,7 +137,7 @@ class LabNetwork:
             lines.append(_sysctls(name, self.plan.sysctls, mount))
         return "".join(lines)
 
-    def _start_pods(self, cgroups: dict[str, list[Path]]) -> None:
+    def _start_pods(self) -> None:
         supervisor = native_program("k8sdds-supervisor")
         waiting: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
         try:
@@ -164,7 +148,7 @@ class LabNetwork:
                     "unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child=SIGKILL", "--",
                     supervisor, "pause", "--mount-proc", "--hostname", name, "--notify-fd", str(notify),
                 ]  # fmt: skip
-                for folder in cgroups.get(name, []):
+                for folder in self.cgroups.get(name, ()):
                     argv += ["--join-cgroup", str(folder)]
                 null = subprocess.DEVNULL
                 process = subprocess.Popen(
@@ -219,7 +203,7 @@ class LabNetwork:
         processes.wait_gone(pid, START_TIMEOUT_S)
 
     def start_daemon(self, node: str) -> None:
-        """Start the network's daemon on a node again, and connect the node with the others. Raises like `build`."""
+        """Start the network's daemon on a node again, and connect the node with the others."""
         own = [daemon for daemon in self.plan.datapath.daemons if daemon.namespace == node]
         started = daemons.start(self.sandbox, own)
         self._daemons |= started
@@ -240,105 +224,17 @@ class LabNetwork:
             self.sandbox.put(missing)
             self._private_files |= missing
 
-    def verify(self, crosses_links: bool = True) -> None:
-        """Verify the datapath with unfragmented full-MTU pings from each publisher's pod to all others.
-
-        Before, verify that the nodes' links have the requested MTU and offloads. On a network that encrypts, also
-        verify that only encrypted packets cross the links at that time, unless the pods are on one node.
-
-        Raises:
-            PrerequisiteError: No ping is answered (names the first pair), or a packet was not encrypted.
-            PartFailed: A ping was killed.
-        """
-        self._verify_links()
-        self._verify_settings()
-        proof = self.plan.datapath.encryption_proof if crosses_links else None
-        with encryption.only_encrypted(self.sandbox, self.plan.topology, proof) if proof else nullcontext():
-            self._ping_all()
-
-    def _ping_all(self) -> None:
-        attachments = self.plan.datapath.attachments
-        sources = [pod.name for pod in self.plan.topology.pods if pod.participant.publishes]
-        targets = {
-            address: name
-            for name, attachment in attachments.items()
-            for address in (attachment.address, attachment.other_address)
-            if name not in sources and address is not None
-        }
-        # Until the first answer: the link may lose packets by request (`link.loss`), and one lost ping or reply
-        # does not show that the datapath is wrong.
-        until_answered = ("-c", "1", "-i", str(PING_INTERVAL_S), "-w", str(PING_TIMEOUT_S))
-        for source in sources:
-            pings = {
-                address: subprocess.Popen(
-                    [
-                        *self.enter(source),
-                        "ping", "-n", "-q", *until_answered, "-M", "do",
-                        "-s", str(self.plan.datapath.mtu - _ping_headers_bytes(address)), address,
-                    ],
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-                for address in targets
-            }  # fmt: skip
-            outputs = {address: ping.communicate()[0] for address, ping in pings.items()}
-            failed = [address for address, ping in pings.items() if ping.returncode]
-            if failed:
-                processes.require_not_killed(pings[failed[0]].returncode, f"{self.name}: a ping of {source}")
-                raise PrerequisiteError(
-                    f"{self.name}: {targets[failed[0]]} does not answer pings of {self.plan.datapath.mtu} bytes from"
-                    f" {source}: {' '.join(outputs[failed[0]].split())}",
-                    "inspect the datapath: k8sdds lab plan; check this machine: k8sdds doctor",
-                )
-
-    def _verify_links(self) -> None:
-        """Read MTU, bond and offloads of the nodes' links if the experiment sets them. Raises PrerequisiteError."""
-        link = self.plan.key.link
-        if not link.is_verified:
-            return
-        for node in self.plan.topology.nodes:
-            features = self._features("eth0", node.name) or {}
-            mtu, bond = int(self._link_file(node.name, "eth0/mtu").read_text()), self._bond(node.name)
-            self.node_links[node.name] = link.observed(mtu, features, bond)
-            if differing := link.differing(mtu, features, bond):
-                raise PrerequisiteError(
-                    f"{self.name}: the link of {node.name} has {differing}",
-                    "leave out what this kernel cannot set in `link`",
-                )
-
-    def _bond(self, node: str) -> Bond | None:
-        try:
-            members, mode, policy = (
-                self._link_file(node, f"eth0/bonding/{key}").read_text().split()
-                for key in ("slaves", "mode", "xmit_hash_policy")
-            )
-        except FileNotFoundError:
-            return None
-        return Bond(len(members), mode[0], policy[0])
-
-    def _link_file(self, node: str, name: str) -> Path:
+    def link_file(self, node: str, name: str) -> Path:
+        """Return a file of the kernel about the links of a node, such as `eth0/mtu`."""
         return self.sandbox.path(f"/run/sys/{node}/class/net/{name}")
 
-    def _verify_settings(self) -> None:
-        """Read the sysctls of the tuning set on nodes and in pods. Raises PrerequisiteError: one has another value."""
-        for name in self.plan.namespaces if self.plan.tuning else ():
-            if name == SWITCH:
-                continue
-            paths = [f"/proc/sys/{key.replace('.', '/')}" for key in self.plan.tuning]
-            output = self.sandbox.run(["cat", *paths], netns=name).splitlines()
-            seen = dict(zip(self.plan.tuning, (" ".join(line.split()) for line in output), strict=True))
-            self.node_settings[name] = seen
-            for key, value in self.plan.tuning.items():
-                if seen[key] != value:
-                    raise PrerequisiteError(f"{self.name}: {key} of {name} is {seen[key]}, not {value}")
-
     def offloads(self) -> dict[str, bool] | None:
-        """Return the offloads of the first publisher's interface by ethtool's names; None without ethtool."""
+        """Return the offloads of the first publisher's interface; None without ethtool."""
         attachment = next(iter(self.plan.datapath.attachments.values()))
-        return self._features(attachment.interface, attachment.namespace)
+        return self.features(attachment.interface, attachment.namespace)
 
-    def _features(self, device: str, namespace: str) -> dict[str, bool] | None:
+    def features(self, device: str, namespace: str) -> dict[str, bool] | None:
+        """Return the offloads of a device by ethtool's names; None without ethtool."""
         try:
             return parse_features(self.sandbox.run(["ethtool", "-k", device], netns=namespace))
         except K8sddsError:
@@ -363,10 +259,12 @@ class LabNetwork:
         }
 
     def owner_of(self, pid: int) -> str | None:
-        """Return whose process this is: a participant's, the network's own, or None if it is not in this lab network.
+        """Return the owner of this process by the names of `components`; None if it is not in this lab network.
 
         Processes in pods are participants; on the nodes, daemons of the network run.
         """
+        if self.emulator is not None and pid == self.emulator.pid:
+            return components.LINK
         namespace = processes.pid_namespace(pid)
         if namespace is None:
             return None
@@ -378,7 +276,7 @@ class LabNetwork:
 
     def link_bytes(self, node: str, direction: str, device: str = "eth0") -> int:
         """Return the bytes that a node's link, or a member of it, has sent (`tx`) or received (`rx`) so far."""
-        return int(self._link_file(node, f"{device}/statistics/{direction}_bytes").read_text())
+        return int(self.link_file(node, f"{device}/statistics/{direction}_bytes").read_text())
 
     def conntrack_entries(self, node: str) -> int:
         """Return the number of entries in the connection tracking of a node; 0 if it tracks nothing."""
@@ -394,31 +292,23 @@ class LabNetwork:
         return self._decrypted.get(node, 0) + encryption.decrypted_bytes(self.sandbox, proof, node)
 
     def usage(self) -> Usage | None:
-        """Return the CPU time of this machine so far: of the campaign, of the network's daemons, and of other programs.
-
-        None if the processes cannot be read.
-        """
+        """Return the CPU time of the campaign, the daemons and others so far; None if it cannot be read."""
         seen = machine_cpu.read_here()
         if seen is None:
             return None
-        network, campaign = seen.tree(self._daemons.values()), seen.tree([os.getpid()])
-
-        def owner(process: Process) -> str | None:
-            if process.pid in network:
-                return components.NETWORK
-            return components.PARTICIPANT if process.pid in campaign else None
-
-        return Usage(seen, owner)
+        links = [] if self.emulator is None else [self.emulator.pid]
+        owners = {
+            **dict.fromkeys(seen.tree([os.getpid()]), components.PARTICIPANT),
+            **dict.fromkeys(seen.tree(self._daemons.values()), components.NETWORK),
+            **dict.fromkeys(seen.tree(links), components.LINK),
+        }
+        return Usage(seen, lambda process: owners.get(process.pid))
 
     def apply_core_layout(self, name: str, layout: core_layout.Layout) -> str:
         """Move each node's work to the cores of its participants: its daemon and its received packets.
 
-        Args:
-            name: Name of the core layout, which decides whether packets are steered (RPS).
-            layout: Cores of the participants.
-
-        Returns:
-            Why packets cannot be steered, or an empty string.
+        `name`, that of the core layout, decides whether packets are steered (RPS). Return why they cannot be; empty if
+        they are.
         """
         pinned: dict[str, tuple[int, ...]] = {}
         for node in self.plan.topology.nodes:
@@ -431,8 +321,8 @@ class LabNetwork:
             if self._steering.get(node_name, core_layout.NOT_STEERED) == mask:
                 continue
             try:
-                for device in ports(self.plan.key.link):
-                    self._link_file(node_name, f"{device}/queues/rx-0/rps_cpus").write_text(mask)
+                for device in ports(self.plan.cell.link):
+                    self.link_file(node_name, f"{device}/queues/rx-0/rps_cpus").write_text(mask)
             except OSError as error:
                 return f"receive packet steering is not writable: {error.strerror}"
             self._steering[node_name] = mask
@@ -444,10 +334,6 @@ class LabNetwork:
         if self.emulator is not None:
             self.emulator.close()
             self.emulator = None
-
-
-def _ping_headers_bytes(address: str) -> int:
-    return (40 if ":" in address else 20) + ICMP_HEADER_BYTES
 
 
 def _sysctls(namespace: str, sysctls: Sequence[tuple[str, str, str]], then: str = "") -> str:

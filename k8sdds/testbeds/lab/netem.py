@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds import workloads
-from k8sdds.analysis.limit import GSO
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
 from k8sdds.testbeds.link_emulation import USUAL_QUEUE, netem_delay
 
@@ -20,21 +18,16 @@ BURST_S = 0.000_25
 MIN_BURST_FRAMES = 2
 IN_ORDER = "rate 400gbit"
 """netem keeps the order of packets only if it has a rate. This one delays a frame by 30 ns."""
-
-
-def passes_large_packets(test: str, middleware: str) -> bool:
-    """Return whether netem gets several packets of the wire as one, which it loses or delays together.
-
-    Also without offloads, the kernel splits what sockets of TCP and UDP_SEGMENT send behind the queues of a device.
-    """
-    return workloads.find(test).tcp or middleware == GSO
+SPLITTING = "tbf rate 400gbit"
+"""A token bucket with room for one frame splits large packets. Without it, the kernel splits those of TCP and of
+UDP_SEGMENT behind the queues of a device, also if all offloads are off."""
 
 
 def queues(device: str, direction: Direction, mtu: int) -> tuple[str, ...]:
     """Return the commands for `tc -batch` that impair what a device sends.
 
-    A packet is lost or duplicated, then delayed, then it waits for the rate: netem passes packets on to its child when
-    their delay is over (tc-netem(8)).
+    Large packets are split. Each is lost or duplicated, then delayed, then it waits for the rate: netem passes packets
+    on to its child when their delay is over (tc-netem(8)).
     """
     delay, rate = direction.delay, direction.rate
     words = [
@@ -45,10 +38,13 @@ def queues(device: str, direction: Direction, mtu: int) -> tuple[str, ...]:
     ]
     if not any(words) and not rate:
         return ()
-    netem = " ".join(word for word in words if word)
-    lines = [f"qdisc replace dev {device} root handle 1: netem limit {LIMIT} {netem}".rstrip()]
+    netem, frame_bytes = " ".join(word for word in words if word), mtu + HEADER_BYTES
+    lines = [
+        f"qdisc replace dev {device} root handle 3: {SPLITTING} burst {frame_bytes} limit {frame_bytes}",
+        f"qdisc add dev {device} parent 3:1 handle 1: netem limit {LIMIT} {netem}".rstrip(),
+    ]
     if rate:
-        lines += _rate(device, rate, direction.queue or USUAL_QUEUE, mtu + HEADER_BYTES)
+        lines += _rate(device, rate, direction.queue or USUAL_QUEUE, frame_bytes)
     return tuple(lines)
 
 
@@ -99,10 +95,7 @@ class Counters:
     """Packets that are delayed or wait for the rate now."""
 
     def summary(self, before: Counters) -> dict[str, Any]:
-        """Return what happened since `before`, as far as netem counts it (`link_statistics.UNKNOWN`).
-
-        A duplicate is a packet of its own.
-        """
+        """Return what happened since `before`, as far as netem counts it; a duplicate is a packet of its own."""
         sent, lost, dropped, waiting = (
             getattr(self, name) - getattr(before, name) for name in Counters.__dataclass_fields__
         )
@@ -119,9 +112,9 @@ class Counters:
 def counters(shown: str) -> Counters | None:
     """Return the counters in the output of `tc -s -j qdisc show dev DEVICE`; None if nothing impairs the device."""
     found = {qdisc["handle"]: qdisc for qdisc in json.loads(shown) if "handle" in qdisc}
-    root = found.get("1:")
-    if root is None or root["kind"] != "netem":
+    netem = found.get("1:")
+    if netem is None or netem["kind"] != "netem":
         return None
     # netem counts what its child drops as dropped, too.
     dropped = found["2:"]["drops"] if "2:" in found else 0
-    return Counters(root["packets"], root["drops"] - dropped, dropped, root["qlen"])
+    return Counters(netem["packets"], netem["drops"] - dropped, dropped, netem["qlen"])

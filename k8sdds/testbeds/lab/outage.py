@@ -1,75 +1,186 @@
-"""Interrupt links of a trial in the lab: the outages of a link (`link.outages`), or the one that a test measures."""
+"""Let links and other things fail during a trial in the lab, and come back.
+
+These are the outages of a link (`link.outages`), or what an outage test measures.
+"""
 
 from __future__ import annotations
 
-import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
+
+from typing_extensions import override
 
 from k8sdds import links, workloads
-from k8sdds.model.experiment import Experiment, Sweep
-from k8sdds.model.link import Link
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.outages import Phase
-from k8sdds.model.trial import Trial
+from k8sdds.model.trial import DISCOVERY_SERVER, STANDBY, Trial
+from k8sdds.networks.datapath import LabNode
 from k8sdds.results import arrivals
-from k8sdds.testbeds.lab import netem
+from k8sdds.results.arrivals import Interruption
 from k8sdds.testbeds.lab.emulator import ALL_LINKS, LinkEmulator
-from k8sdds.testbeds.lab.failures import KINDS, Interrupter, Wait
 from k8sdds.testbeds.lab.lab_network import LabNetwork
-from k8sdds.testbeds.lab.supervisors import Attempt
-from k8sdds.testbeds.link_emulation import OFF, state_of
+from k8sdds.testbeds.lab.runner import Attempt
+from k8sdds.testbeds.link_emulation import OFF, schedule
 from k8sdds.workloads import outage
+
+Wait = Callable[[float], bool]
+"""Waits for a number of seconds; returns whether the participants have ended before."""
+
+
+class Interrupter(Protocol):
+    """Lets something fail during a trial, and come back."""
+
+    breaks: bool = False
+    """Whether the lab network must be built again for the next trial."""
+
+    def run(self, wait: Wait, attempt: Attempt) -> None:
+        """Let it fail and come back. Call it when the measured interval begins."""
 
 
 def with_forwarders(experiment: Experiment) -> Experiment:
-    """Return the experiment with `k8sdds-link` as the engine of links in sweeps of tests that netem is unfit for.
-
-    These interrupt links, whatever else impairs them, or send large packets, which netem would lose or delay as one.
-    """
-
-    def needs_forwarder(sweep: Sweep, link: Link) -> bool:
-        tests = [choice.name for choice in sweep.test]
-        large = any(netem.passes_large_packets(*each) for each in itertools.product(tests, sweep.middleware))
-        interrupts = any(workloads.find(test).interrupts_links for test in tests)
-        return interrupts or (large and link.exceeds_short_keys)
-
-    return links.with_forwarders(experiment, needs_forwarder)
+    """Return the experiment with `k8sdds-link` as the engine of all links in sweeps with outage tests."""
+    return links.with_forwarders(
+        experiment, lambda sweep: any(workloads.find(test.name).interrupts_links for test in sweep.test)
+    )
 
 
 class LinkOutages(Interrupter):
-    """Phases of outages of one link, or of all, from when the measured interval of a trial begins.
+    """Outages of the link of a node, or of `ALL_LINKS`, from when the measured interval of a trial begins.
 
-    Args:
-        emulator: What forwards the packets.
-        node: The node whose link is interrupted, or `ALL_LINKS`.
-        phases: What happens, in order.
-        ended: Called with the start and the end of an outage that the participants have outlived.
+    With a `folder`, when the link failed and came back is written there: the phases are one outage.
     """
 
     def __init__(
-        self,
-        emulator: LinkEmulator,
-        node: str,
-        phases: Sequence[Phase],
-        ended: Callable[[int, int], None] = lambda failed_us, repaired_us: None,
+        self, emulator: LinkEmulator, node: str, phases: Sequence[Phase], folder: Path | None = None
     ) -> None:
-        self._emulator, self._node, self._phases, self._ended = emulator, node, phases, ended
+        self._emulator, self._node, self._folder = emulator, node, folder
+        self._schedule = schedule(phases)
 
     def run(self, wait: Wait, attempt: Attempt) -> None:
-        """Interrupt the link and restore it, until all is over. Call it when the measured interval begins."""
-        begun = time.monotonic()
-        for each, following in itertools.zip_longest(self._phases, self._phases[1:]):
-            if wait(max(0.0, begun + each.at_us / 1e6 - time.monotonic())):
+        """Interrupt the link and restore it, until all is over."""
+        begun, late, state = time.monotonic(), 0.0, OFF
+        moments_us = []
+        for at_us, following in self._schedule:
+            due = begun + at_us / 1e6
+            if wait(max(0.0, due + late - time.monotonic())):
+                if state != OFF:
+                    self._emulator.interrupt(self._node, OFF)
                 return
-            failed_us = self._emulator.interrupt(self._node, state_of(each))
+            state = following
+            moments_us.append(self._emulator.interrupt(self._node, state))
             # A late outage is not shorter than it should be.
-            over = wait(each.for_us / 1e6)
-            if over or following is None or following.at_us > each.at_us + each.for_us:
-                repaired_us = self._emulator.interrupt(self._node, OFF)
-                if over:
-                    return
-                self._ended(failed_us, repaired_us)
+            late = 0.0 if state == OFF else max(0.0, time.monotonic() - due)
+        if self._folder:
+            failed_us, repaired_us = moments_us
+            seen = Interruption(node=self._node, failed_us=failed_us, repaired_us=repaired_us)
+            arrivals.write_interruption(self._folder, seen)
+
+
+class Failure(Interrupter, ABC):
+    """Lets something fail that is not a link, in an outage test. When it failed and came back is written down."""
+
+    def __init__(self, lab_network: LabNetwork, trial: Trial, folder: Path) -> None:
+        self.lab_network, self.folder = lab_network, folder
+        self.options = outage.options_of(trial.cell)
+        server = self.options.what == "server"
+        self.participant = DISCOVERY_SERVER.name if server else self.options.participant.name
+        self.node = lab_network.node_of(self.participant)
+
+    @abstractmethod
+    def fail(self, attempt: Attempt) -> None:
+        """Let it fail."""
+
+    @abstractmethod
+    def repair(self, attempt: Attempt) -> None:
+        """Let it come back."""
+
+    @override
+    def run(self, wait: Wait, attempt: Attempt) -> None:
+        if wait(self.options.after_s):
+            return
+        failed_us = time.monotonic_ns() // 1000
+        self.fail(attempt)
+        ended = wait(self.options.for_s)
+        if ended and self.breaks:
+            return
+        self.repair(attempt)
+        if not ended:
+            seen = Interruption(node=self.node, failed_us=failed_us, repaired_us=time.monotonic_ns() // 1000)
+            arrivals.write_interruption(self.folder, seen)
+
+
+class ServerFailure(Failure):
+    """The discovery server is killed. Where it was, it starts again."""
+
+    @override
+    def fail(self, attempt: Attempt) -> None:
+        attempt.kill(self.participant)
+
+    @override
+    def repair(self, attempt: Attempt) -> None:
+        attempt.start_again(self.participant, self.participant)
+
+
+class PodFailure(Failure):
+    """A participant is killed with its pod. Its successor runs in another pod of the node, with another address."""
+
+    breaks = True
+
+    @override
+    def fail(self, attempt: Attempt) -> None:
+        attempt.kill(self.participant)
+        self.lab_network.remove_pod(self.participant)
+
+    @override
+    def repair(self, attempt: Attempt) -> None:
+        attempt.start_again(self.participant, STANDBY.name)
+
+
+class AgentFailure(Failure):
+    """The daemon of the network on a node is killed, and starts again."""
+
+    breaks = True
+
+    @override
+    def fail(self, attempt: Attempt) -> None:
+        self.lab_network.stop_daemon(self.node)
+
+    @override
+    def repair(self, attempt: Attempt) -> None:
+        self.lab_network.start_daemon(self.node)
+
+
+class AddressFailure(Failure):
+    """A node loses its address, and gets another one."""
+
+    breaks = True
+
+    @override
+    def fail(self, attempt: Attempt) -> None:
+        self._change("del", self._node.address)
+
+    @override
+    def repair(self, attempt: Attempt) -> None:
+        self._change("add", self._node.other_address)
+
+    @property
+    def _node(self) -> LabNode:
+        return next(node for node in self.lab_network.plan.topology.nodes if node.name == self.node)
+
+    def _change(self, what: str, address: str) -> None:
+        prefix_address = f"{address}/{self._node.prefix}"
+        self.lab_network.sandbox.run(["ip", "-n", self.node, "addr", what, prefix_address, "dev", "eth0"])
+
+
+KINDS: dict[str, type[Failure]] = {
+    "server": ServerFailure,
+    "pod": PodFailure,
+    "agent": AgentFailure,
+    "address": AddressFailure,
+}
 
 
 def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> Interrupter | None:
@@ -84,9 +195,4 @@ def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> Interrupter
     if not options.of_link:
         return KINDS[options.what](lab_network, trial, folder)
     node = lab_network.node_of(options.participant.name)
-
-    def write(failed_us: int, repaired_us: int) -> None:
-        seen = arrivals.Interruption(node, failed_us, repaired_us, emulator.started_us)
-        arrivals.write_interruption(folder, seen)
-
-    return LinkOutages(emulator, node, [options.phase], write)
+    return LinkOutages(emulator, node, [options.phase], folder)

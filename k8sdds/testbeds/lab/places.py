@@ -9,12 +9,11 @@ from contextlib import contextmanager
 
 from typing_extensions import override
 
-from k8sdds.model.trial import FIRST_PUBLISHER
+from k8sdds.networks.datapath import LabPod, Topology
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
-from k8sdds.testbeds import probing
-from k8sdds.testbeds.fingerprint import PACKETS, Probed
+from k8sdds.testbeds.fingerprint import Probed
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.probing import Place, Stop
 
@@ -32,7 +31,6 @@ class LabPlace(Place):
 
     @override
     def run(self, argv: Sequence[str]) -> bytes:
-        """Return the standard output of a command; see `probing.Place`."""
         try:
             done = subprocess.run([*self._enter, *argv], capture_output=True, timeout=COMMAND_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
@@ -43,7 +41,6 @@ class LabPlace(Place):
     @override
     @contextmanager
     def running(self, argv: Sequence[str]) -> Iterator[Stop]:
-        """Run a command that prints `ready` to stderr while the context lasts; see `probing.Place`."""
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 [*self._enter, *argv], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE
@@ -72,46 +69,18 @@ class LabPlace(Place):
             raise PrerequisiteError(f"{self._name}: {message or f'`{argv[0]}` failed'}")
 
 
-def verify_policies(lab_network: LabNetwork) -> str:
-    """Verify that the policies of a lab network allow a participant and deny another node.
-
-    Returns:
-        What was verified; empty if there are no policies.
-
-    Raises:
-        PrerequisiteError: They are not enforced.
-        PartFailed: A program was killed.
-    """
-    count = lab_network.plan.topology.policies
-    if not count:
-        return ""
-    between = probed(lab_network)
-    assert between.node is not None
-    receiver = next(
-        name
-        for name, attachment in lab_network.plan.datapath.attachments.items()
-        if attachment.address == between.receiver_address
-    )
-    node = lab_network.node_of(FIRST_PUBLISHER.name)
-    count_sent = PACKETS if between.loses_packets else probing.DATAGRAMS
-    path = (between.receiver, between.receiver_address, count_sent, between.slack_s)
-    if not probing.answered(between.sender, *path):
-        raise PrerequisiteError(
-            f"{lab_network.name}: {receiver} does not answer, although {count} policies allow it"
-        )
-    if probing.answered(between.node, *path):
-        raise PrerequisiteError(
-            f"{lab_network.name}: {receiver} answers {node}, although {count} policies deny it"
-        )
-    return probing.denial(count, node, receiver)
+def ends(topology: Topology) -> tuple[LabPod, LabPod]:
+    """Return the first publisher's pod, and that of a subscriber on another node."""
+    sender = next(pod for pod in topology.pods if pod.participant.publishes)
+    receiver = next(pod for pod in topology.pods if pod.participant.subscribes and pod.node != sender.node)
+    return sender, receiver
 
 
 def probed(lab_network: LabNetwork) -> Probed:
-    """Return the first publisher's and a subscriber's pod."""
-    link = lab_network.plan.key.link
+    """Return what a network is observed between: the pods of `ends`."""
+    link = lab_network.plan.cell.link
     topology, attachments = lab_network.plan.topology, lab_network.plan.datapath.attachments
-    sender = next(pod for pod in topology.pods if pod.participant.publishes)
-    receiver = next(pod for pod in topology.pods if pod.participant.subscribes and pod.node != sender.node)
+    sender, receiver = ends(topology)
     node = topology.nodes[sender.node].name
     return Probed(
         sender=LabPlace(sender.name, lab_network.enter(sender.name)),

@@ -15,7 +15,7 @@ from k8sdds.networks import find
 from k8sdds.networks.common import kube_proxy
 from k8sdds.networks.datapath import SWITCH_SYSCTLS, Batch, Datapath, Topology, dual_stack
 from k8sdds.system.sandbox import RULE_LOADERS
-from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
+from k8sdds.testbeds.lab.topology import SWITCH, links, services_of, topology_of
 from k8sdds.workloads import transactions
 
 COMPILE_BPF = ("clang", "-O2", "-g", "-target", "bpf", "-x", "c", "-c", "-", "-o")
@@ -26,7 +26,8 @@ COMPILE_BPF = ("clang", "-O2", "-g", "-target", "bpf", "-x", "c", "-c", "-", "-o
 class Plan:
     """One lab network: its nodes, switch, pods and datapath."""
 
-    key: LabNetworkKey
+    cell: Cell
+    """A cell that it was planned for."""
     topology: Topology
     namespaces: tuple[str, ...]
     sysctls: tuple[tuple[str, str, str], ...]
@@ -46,10 +47,10 @@ def make_plan(cell: Cell) -> Plan:
     datapath, *second = (network.lab(topology.in_family(family), mtu, engine) for family in cell.ip_families)
     for other in second:
         datapath = dual_stack(datapath, other)
-    settings, key = tuning_of(cell), LabNetworkKey.of(cell)
+    settings = tuning_of(cell)
     namespaces = (SWITCH, *(node.name for node in topology.nodes), *datapath.namespaces)
     return Plan(
-        key=key,
+        cell=cell,
         topology=topology,
         namespaces=namespaces,
         sysctls=(
@@ -59,18 +60,18 @@ def make_plan(cell: Cell) -> Plan:
             *((name, *setting) for name in namespaces if name != SWITCH for setting in settings.items()),
         ),
         batches=tuple(_joined([*links(topology, cell.ip_families, cell.link), *datapath.batches])),
-        services=tuple(_services(key, topology, datapath)),
+        services=tuple(_services(cell, topology, datapath)),
         datapath=datapath,
         tuning=settings,
     )
 
 
-def _services(key: LabNetworkKey, topology: Topology, datapath: Datapath) -> Iterator[Batch]:
+def _services(cell: Cell, topology: Topology, datapath: Datapath) -> Iterator[Batch]:
     """Return the rules of the Services, whose endpoint is the server's pod."""
-    if key.services:
+    if wanted := services_of(cell):
         endpoint = datapath.attachments[FIRST_SUBSCRIBER.name].address
         for node in topology.nodes:
-            yield from kube_proxy.batches(node, key.services, endpoint, transactions.PORT)
+            yield from kube_proxy.batches(node, wanted, endpoint, transactions.PORT)
 
 
 def tuning_of(cell: Cell) -> dict[str, str]:
@@ -108,7 +109,10 @@ def _joined(batches: list[Batch]) -> list[Batch]:
 
 def script(plan: Plan) -> str:
     """Format the plan as a shell script that can be run as root."""
-    lines = ["#!/bin/sh -e", f"# {plan.key.label}: {plan.key.nodes} nodes, {len(plan.topology.pods)} pods"]
+    lines = [
+        "#!/bin/sh -e",
+        f"# {plan.cell.network_label}: {len(plan.topology.nodes)} nodes, {len(plan.topology.pods)} pods",
+    ]
     lines += [f"ip netns add {name}" for name in plan.namespaces]
     lines += [_set(sysctl) for sysctl in plan.sysctls]
     for compiled in plan.datapath.bpf_objects:

@@ -21,8 +21,9 @@ from k8sdds.networks.datapath import CniPlugins
 from k8sdds.system import processes
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.testbeds.lab import cni_runner
-from k8sdds.testbeds.lab.lab_network import PING_INTERVAL_S, PING_TIMEOUT_S, LabNetwork
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.topology import topology_of
+from k8sdds.testbeds.lab.verification import PING_INTERVAL_S, PING_TIMEOUT_S
 from k8sdds.workloads.pod_start import FILE, PodStartOptions
 
 NAME = "start"
@@ -77,10 +78,8 @@ def measure(lab_network: LabNetwork, cell: Cell, folder: Path) -> None:
     """Add the pods that a cell requests to the nodes of its participants, and delete them.
 
     Each pod is a new network namespace; all plugins are called at once. A packet through each pod proves that they
-    worked. The times are written into the attempt's folder.
-
-    Raises:
-        PartFailed: A pod could not be deleted, or a process was killed. The lab network must be built again.
+    worked. The times are written into the attempt's folder. Raises PartFailed if a pod could not be deleted, or a
+    process was killed: the lab network must be built again.
     """
     count = workloads.find(cell.test).started_pods(cell)
     if not count:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from k8sdds import networks
-from k8sdds.analysis.limit import GSO
+from k8sdds import middleware, networks
 from k8sdds.deploy import tuning
 from k8sdds.model import ip_families
 from k8sdds.model.link import KERNEL, USERSPACE, Link
+from k8sdds.model.placement import same_node
 from k8sdds.model.services import IPTABLES, NFTABLES
 from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import Cell
@@ -21,9 +21,9 @@ from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Feature
 from k8sdds.system.sandbox import unprivileged_remedy
-from k8sdds.testbeds.lab import netem, pod_starts
+from k8sdds.testbeds.lab import pod_starts
 from k8sdds.testbeds.lab.plan import make_plan
-from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, services_of, topology_of
+from k8sdds.testbeds.lab.topology import key_of, services_of, topology_of
 from k8sdds.workloads import outage
 
 
@@ -32,7 +32,7 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
     reason = kernel_features.namespaces_error()
     if reason:
         return [Problem(f"namespaces cannot be created here: {reason}", unprivileged_remedy())]
-    labs = {LabNetworkKey.of(cell): cell for cell in cells}
+    labs = {key_of(cell): cell for cell in cells}
     contradictions = [problem for problem in map(_contradiction, labs.values()) if problem]
     if contradictions := contradictions or pod_starts.problems(cells):
         return contradictions
@@ -57,93 +57,79 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
 
 def _contradiction(cell: Cell) -> Problem | None:
     """Return why no lab can measure a cell, whatever the machine; None if one can."""
-
-    def problem(what: str, remedy: str) -> Problem:
+    for what, remedy in _contradictions(cell):
         return Problem(f"{cell.network_label}: {what}", remedy, input=True)
+    return None
 
+
+def _contradictions(cell: Cell) -> Iterator[tuple[str, str]]:
+    """Yield why no lab can measure a cell, with remedies. Only the first counts: others can follow from it."""
+    elsewhere = "measure it on a cluster: --testbed cluster"
     if cell.network not in networks.NETWORKS:
-        return problem("the lab does not have this network", "measure it on a cluster: --testbed cluster")
-    if find(cell.network).cluster_engine(cell.network_options.get("engine")):
-        return problem("the lab does not have this engine", "measure it on a cluster: --testbed cluster")
-    if cell.cpu_quota and not make_plan(cell).datapath.in_pods:
-        return problem("cpu_quota needs pods, but this network has none", "remove cpu_quota, or this network")
+        yield "the lab does not have this network", elsewhere
     network = find(cell.network)
+    if network.cluster_engine(cell.network_options.get("engine")):
+        yield "the lab does not have this engine", elsewhere
+    if cell.cpu_quota and not make_plan(cell).datapath.in_pods:
+        yield "cpu_quota needs pods, but this network has none", "remove cpu_quota, or this network"
     if cell.policies and not network.lab_policies:
         known = ", ".join(other.name for other in networks.NETWORKS.values() if other.lab_policies)
-        return problem(
-            "the lab does not have the rules of this network for policies",
-            f"measure it on a cluster (--testbed cluster), or use policies only on {known}",
-        )
+        what = "the lab does not have the rules of this network for policies"
+        yield what, f"measure it on a cluster (--testbed cluster), or use policies only on {known}"
+    yield from _unfit_services(cell)
+    yield from _unfit_link(cell)
+    if cell.test == outage.NAME:
+        yield from _no_outage(cell)
+    places = {pod.participant: pod.node for pod in topology_of(cell).pods}
+    if cell.crosses_links and (pair := same_node(places)):
+        what = f"{pair[0]} and {pair[1]} are on node {places[pair[0]]}: their samples would not cross a link"
+        yield what, "change the placement"
+
+
+def _unfit_services(cell: Cell) -> Iterator[tuple[str, str]]:
     wanted = services_of(cell)
     if wanted and wanted.proxy not in (IPTABLES, NFTABLES):
-        return problem(
-            f"the lab does not have the rules of kube-proxy in {wanted.proxy} mode",
-            f"use {{name: service, proxy: {IPTABLES}}} or {NFTABLES}, or measure on a cluster with this mode",
-        )
+        what = f"the lab does not have the rules of kube-proxy in {wanted.proxy} mode"
+        either = f"{{name: service, proxy: {IPTABLES}}} or {NFTABLES}"
+        yield what, f"use {either}, or measure on a cluster with this mode"
     if wanted and not _translates(cell):
         plain = {"network_options": {}, "policies": 0, "link": Link(), "ip_families": ip_families.DEFAULT}
         others = (cell.model_copy(update={"network": name, **plain}) for name in networks.NETWORKS)
-        fitting = [other.network for other in others if _translates(other)]
-        return problem(
-            "its packets do not pass the rules of kube-proxy, which translate addresses of Services",
-            f"use a network of pods with these rules: {', '.join(fitting)}",
-        )
-    if unfit := _unfit_engine(cell):
-        return problem(*unfit)
+        fitting = ", ".join(other.network for other in others if _translates(other))
+        what = "its packets do not pass the rules of kube-proxy, which translate addresses of Services"
+        yield what, f"use a network of pods with these rules: {fitting}"
+
+
+def _unfit_link(cell: Cell) -> Iterator[tuple[str, str]]:
+    """Yield why the engine of a link cannot impair its packets, or not one by one."""
+    link, network = cell.link, find(cell.network)
     exemption = network.loss_exemption_with(cell.network_options)
-    if cell.link.loss_percent and cell.link.engine == "auto" and exemption:
+    if link.loss_percent and link.engine == "auto" and exemption:
         fitting = [engine.name for engine in network.engines if not engine.loss_exemption]
         other = f"use {{name: {cell.network}, engine: {fitting[0]}}}" if fitting else "remove this network"
-        return problem(
-            f"link.loss_percent does not apply to its packets: {exemption}",
-            f"{other}, or remove link.loss_percent",
-        )
-    if cell.test == outage.NAME and (why := _no_outage(cell)):
-        return problem(*why)
-    shared_node = same_node(topology_of(cell)) if cell.crosses_links else None
-    return problem(shared_node, "change the placement") if shared_node else None
-
-
-def _unfit_engine(cell: Cell) -> tuple[str, str] | None:
-    """Return why the engine of a link cannot impair its packets one by one, and the remedy; None if it can."""
-    link = cell.link
+        what = f"link.loss_percent does not apply to its packets: {exemption}"
+        yield what, f"{other}, or remove link.loss_percent"
     if link.engine == "auto" or not link.is_shaped:
-        return None
+        return
     if link.bond:
-        return (
-            "the lab cannot impair the members of a LAG, but for rate_mbit, loss_percent and delay_us",
-            "remove link.lag, or the other keys of `link`",
-        )
+        what = "the lab cannot impair the members of a LAG, but for rate_mbit, loss_percent and delay_us"
+        yield what, "remove link.lag, or the other keys of `link`"
     large = [name for name, on in link.offloads.requested().items() if on and name != "gro"]
-    if large:
-        return (
-            f"link.offloads switches {', '.join(large)} on: the engine of the link would lose or delay several packets"
-            " of the wire as one",
-            f"remove {', '.join(large)} from link.offloads",
-        )
-    if link.engine == KERNEL and netem.passes_large_packets(cell.test, cell.middleware):
-        what = f"test {cell.test}" if cell.middleware != GSO else cell.middleware
-        return (
-            f"netem loses and delays the large packets of {what} as one, because the kernel splits them behind it",
-            f"set `engine: {USERSPACE}` of the link",
-        )
-    return None
+    if large and link.engine == USERSPACE:
+        names = ", ".join(large)
+        lost = "k8sdds-link would lose or delay several packets of the wire as one"
+        yield f"link.offloads switches {names} on: {lost}", f"remove {names} from link.offloads"
 
 
-def _no_outage(cell: Cell) -> tuple[str, str] | None:
-    """Return why what fails in an outage test does not exist in the lab network of a cell, with a remedy; or None."""
+def _no_outage(cell: Cell) -> Iterator[tuple[str, str]]:
+    """Yield why what fails in an outage test does not exist in the lab network of a cell."""
     what, datapath = outage.options_of(cell).what, make_plan(cell).datapath
     if what == "agent" and not datapath.daemons:
-        return (
-            "no process of its agent runs in the lab: commands have built its datapath, and nothing changes it",
-            _with_agent(cell),
-        )
+        why = "no process of its agent runs in the lab: commands have built its datapath, and nothing changes it"
+        yield why, _with_agent(cell)
     if what == "address" and datapath.namespaces:
-        return (
-            "the lab has no agent that announces a node's new address to the other nodes",
-            "use a network without addresses of pods (host, baremetal)",
-        )
-    return None
+        why = "the lab has no agent that announces a node's new address to the other nodes"
+        yield why, "use a network without addresses of pods (host, baremetal)"
 
 
 def _with_agent(cell: Cell) -> str:
@@ -216,7 +202,7 @@ def _quota_problems(quotas: list[float]) -> list[Problem]:
 def _process_features(cell: Cell) -> list[Feature]:
     """Return the features that the participants of a cell need, whatever their network."""
     priority = [kernel_features.REALTIME] if cell.realtime_priority else []
-    return priority + ([kernel_features.MEMORY_LOCKS] if cell.lock_memory else [])
+    return priority + ([kernel_features.MEMORY_LOCKS] if middleware.locks_memory(cell) else [])
 
 
 def needed_features(cell: Cell) -> list[Feature]:
@@ -244,6 +230,6 @@ def _link_features(link: Link) -> list[Feature]:
         kernel_features.CODEL: kernel,
         kernel_features.NFT_INGRESS: link.loss_percent and link.engine != USERSPACE,
         kernel_features.BONDING: link.bond,
-        kernel_features.OFFLOADS: link.offloads.requested() or link.engine != "auto",
+        kernel_features.OFFLOADS: link.offloads.requested() or link.engine == USERSPACE,
     }
     return [feature for feature, is_needed in needed.items() if is_needed]

@@ -55,13 +55,9 @@ def folder() -> Path:
 
 
 def create(record: LabRecord) -> None:
-    """Write a new record.
-
-    Raises:
-        InputError: A lab of this name already exists.
-    """
+    """Write a new record. There must be no lab of this name."""
     try:
-        _write(record, exclusive=True)
+        write(record, exclusive=True)
     except FileExistsError:
         raise InputError(
             f"a lab named {record.name!r} already exists",
@@ -69,12 +65,8 @@ def create(record: LabRecord) -> None:
         ) from None
 
 
-def write(record: LabRecord) -> None:
-    """Replace the stored record."""
-    _write(record, exclusive=False)
-
-
-def _write(record: LabRecord, exclusive: bool) -> None:
+def write(record: LabRecord, exclusive: bool = False) -> None:
+    """Store a record, by default in place of an earlier one."""
     path = folder() / f"{record.name}.json"
     write_atomically(path, json.dumps(asdict(record)), exclusive=exclusive)
 
@@ -112,11 +104,7 @@ def _read(path: Path) -> LabRecord | None:
 
 
 def find(name: str) -> LabRecord:
-    """Return the record of a lab.
-
-    Raises:
-        InputError: There is no lab of this name.
-    """
+    """Return the record of a lab."""
     labs = all_labs()
     for record in labs:
         if record.name == name:

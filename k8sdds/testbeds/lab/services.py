@@ -11,15 +11,17 @@ from k8sdds.networks.common import kube_proxy
 from k8sdds.networks.datapath import LabNode
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.lab.plan import Plan
+from k8sdds.testbeds.lab.topology import services_of
 from k8sdds.workloads.transactions import PORT
 
 
 def address(plan: Plan) -> tuple[str, int] | None:
     """Return the address and port by which the client reaches the server; None means those of the server's pod."""
-    if plan.key.services is None:
+    wanted = services_of(plan.cell)
+    if wanted is None:
         return None
     client = next(pod for pod in plan.topology.pods if pod.name == FIRST_PUBLISHER.name)
-    return kube_proxy.address(plan.key.services, plan.topology.nodes[client.node], PORT)
+    return kube_proxy.address(wanted, plan.topology.nodes[client.node], PORT)
 
 
 def connections(plan: Plan, sandbox: Sandbox, name: str) -> int:
@@ -27,7 +29,7 @@ def connections(plan: Plan, sandbox: Sandbox, name: str) -> int:
 
     A headless Service needs no translation: then connections to any Service count, and tracked ones to the server.
     """
-    wanted, endpoint = plan.key.services, plan.datapath.attachments[FIRST_SUBSCRIBER.name].address
+    wanted, endpoint = services_of(plan.cell), plan.datapath.attachments[FIRST_SUBSCRIBER.name].address
     assert wanted is not None
     node = _node(plan, name)
     argv = kube_proxy.counters_command(node, wanted, endpoint, PORT)

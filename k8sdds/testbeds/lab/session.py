@@ -15,11 +15,11 @@ from k8sdds.system.errors import PartFailed
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds import Session, core_layout
 from k8sdds.testbeds.evidence import measured
-from k8sdds.testbeds.lab import evidence, outage, pod_starts, runner, services
-from k8sdds.testbeds.lab.emulator import LinkEmulator
-from k8sdds.testbeds.lab.failures import Interrupter
+from k8sdds.testbeds.lab import evidence, outage, pod_starts, services
 from k8sdds.testbeds.lab.lab_network import LabNetwork
-from k8sdds.testbeds.lab.topology import LabNetworkKey
+from k8sdds.testbeds.lab.outage import Interrupter
+from k8sdds.testbeds.lab.runner import Attempt
+from k8sdds.testbeds.lab.topology import key_of
 from k8sdds.testbeds.link_emulation import engine_record
 
 if TYPE_CHECKING:
@@ -33,11 +33,10 @@ class LabSession(Session):
         self._lab = lab
 
     def _network(self, trial: Trial) -> LabNetwork:
-        return self._lab.networks[LabNetworkKey.of(trial.cell)]
+        return self._lab.networks[key_of(trial.cell)]
 
     @override
     def network_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return MTU, engine with its mode and fidelity of the trial's network, and what was verified."""
         network = find(trial.cell.network)
         options = trial.cell.datapath_options
         engine = network.engine_for(options)
@@ -55,7 +54,7 @@ class LabSession(Session):
             **({"node_settings": settings} if (settings := lab_network.node_settings) else {}),
             **({"node_links": links} if (links := lab_network.node_links) else {}),
             **(
-                {"link_engine": _link_engine(emulator, trial.cell)}
+                {"link_engine": engine_record(emulator.seed, emulator.core, _layout(trial.cell))}
                 if (emulator := lab_network.emulator)
                 else {}
             ),
@@ -63,15 +62,10 @@ class LabSession(Session):
 
     @override
     def link_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return the MTU of the links between nodes and the offloads of the publisher's interface."""
-        return {
-            "link_mtu_bytes": trial.cell.link.mtu,
-            "offloads": self._network(trial).offloads(),
-        }
+        return {"link_mtu_bytes": trial.cell.link.mtu, "offloads": self._network(trial).offloads()}
 
     @override
     def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
-        """Return the address, interface and cores of each participant."""
         lab_network = self._network(trial)
         layout = _layout(trial.cell)
         datapath = lab_network.plan.datapath
@@ -90,29 +84,13 @@ class LabSession(Session):
         }
 
     @override
-    def servers(self, trial: Trial) -> tuple[str, ...]:
-        """Return nothing, because discovery servers run as participants."""
-        return ()
-
-    @override
-    def readings(self) -> list[dict[str, Any]]:
-        """Return nothing, because the meters of every trial cover this machine."""
-        return []
-
-    @override
     def paths(
         self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
     ) -> ParticipantPaths:
-        """Return the paths unchanged, because participants see this machine's files."""
         return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos, config)
 
     @override
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        """Run one attempt; see `runner.run`. Counters are read right before and after it, never during it.
-
-        Raises:
-            PartFailed: A part of the lab network was killed; `prepare` builds it again.
-        """
         with self._lab.discarding_failed(trial.cell):
             failed = self.failed_part(trial)
             if failed:
@@ -130,13 +108,11 @@ class LabSession(Session):
 
     @override
     def failed_part(self, trial: Trial) -> str:
-        """Return which part of the trial's lab network has ended; empty if all run."""
         return self._network(trial).failed_part()
 
     @override
     def discard(self, trial: Trial) -> None:
-        """Remove the trial's lab network, so that `prepare` builds it again."""
-        self._lab.discard(LabNetworkKey.of(trial.cell))
+        self._lab.discard(key_of(trial.cell))
 
     def _run(
         self, trial: Trial, launches: Sequence[Launch], deadline_s: float, failing: Interrupter | None
@@ -147,9 +123,7 @@ class LabSession(Session):
         not_steered = lab_network.apply_core_layout(trial.cell.layout, layout)
 
         def run(at_start: Callable[[], None]) -> Measurement:
-            outcomes = runner.run(
-                lab_network, launches, layout, lab_network.cgroups, deadline_s, at_start, failing
-            )
+            outcomes = Attempt(lab_network, launches, layout, deadline_s, failing).run(at_start)
             return Measurement(
                 outcomes=outcomes,
                 sent_bytes=None,
@@ -160,10 +134,6 @@ class LabSession(Session):
             )
 
         return measured(evidence.readings(lab_network, trial, launches, deadline_s), run)
-
-
-def _link_engine(emulator: LinkEmulator, cell: Cell) -> dict[str, Any]:
-    return engine_record(emulator.seed, emulator.core, _layout(cell))
 
 
 def _layout(cell: Cell) -> core_layout.Layout:

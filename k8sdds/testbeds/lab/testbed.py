@@ -29,11 +29,11 @@ from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import Block, Testbed, core_layout, fingerprint, repetitions
-from k8sdds.testbeds.lab import facts, outage, places, preflight, records
+from k8sdds.testbeds.lab import facts, outage, places, preflight, records, verification
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 from k8sdds.testbeds.lab.session import LabSession
-from k8sdds.testbeds.lab.topology import LabNetworkKey, emulated
+from k8sdds.testbeds.lab.topology import Key, emulated, key_of, services_of
 from k8sdds.testbeds.link_emulation import configuration, seed_of
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 
@@ -42,12 +42,9 @@ END_VISIBLE_S = 1.0
 
 
 class Lab(Testbed):
-    """A testbed of lab networks. Use as a context manager, or call `close`.
+    """A testbed of lab networks, for a campaign whose name is unique among the labs of this machine.
 
-    Args:
-        campaign: Name of everything that the lab creates; unique among the labs of this machine.
-        experiment: Name of the experiment, for the record.
-        psk: The user's pre-shared key for networks that encrypt with one; without one, keys are generated.
+    The records have the name of the experiment. Without `psk`, the user's pre-shared key, keys are generated.
     """
 
     name = "lab"
@@ -55,7 +52,7 @@ class Lab(Testbed):
     def __init__(self, campaign: str, experiment: str = "", psk: str | None = None) -> None:
         self._psk = psk
         self.capabilities = Capabilities()
-        self.networks: dict[LabNetworkKey, LabNetwork] = {}
+        self.networks: dict[Key, LabNetwork] = {}
         self._block: int | None = None
         """Index of the block whose networks are built."""
         self._pod_cgroups: PodCgroups | None = None
@@ -68,12 +65,6 @@ class Lab(Testbed):
             experiment=experiment,
             created_at=utc_now(),
         )
-
-    def __enter__(self) -> Lab:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # -- checks ---------------------------------------------------------------------------------------
 
@@ -92,17 +83,14 @@ class Lab(Testbed):
 
     @override
     def interference(self) -> list[str]:
-        """Return current conditions that may disturb a campaign, one message each."""
         return facts.interference()
 
     @override
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
-        """Return the problems that prevent these trials from running on this machine. Makes no changes."""
         return preflight.problems([trial.cell for trial in trials])
 
     @override
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
-        """Return one block per repetition of all cells."""
         return repetitions(trials, seed)
 
     # -- lab networks and attempts --------------------------------------------------------------------
@@ -112,19 +100,11 @@ class Lab(Testbed):
         return len(core_layout.available())
 
     @override
-    def preparation_s(self, blocks: Sequence[Block]) -> float:
-        """Return 0: all networks are built within seconds."""
-        return 0
-
-    @override
     def prepare(self, block: Block) -> LabSession:
         """Build and verify the missing lab networks of a block, and observe each network once.
 
         Every block has networks of its own, so that intervals over repetitions contain what two builds of a network
         differ in (docs/explanation/statistics.md).
-
-        Raises:
-            PartFailed: A part of one was killed meanwhile; this network is missing again.
         """
         cells = [trial.cell for trial in block.trials]
         if block.index != self._block:
@@ -133,38 +113,32 @@ class Lab(Testbed):
                 self.discard(key)
         self.up(cells)
         # On a link that loses or delays packets, less can be observed, and Services add rules to those of the network.
-        for cell in sorted(
-            cells, key=lambda cell: (cell.link.is_shaped, LabNetworkKey.of(cell).services is not None)
-        ):
+        for cell in sorted(cells, key=lambda cell: (cell.link.is_shaped, services_of(cell) is not None)):
             self._observe(cell)
         return LabSession(self)
 
     def _observe(self, cell: Cell) -> None:
-        """Take the fingerprint of a cell's network, unless it is known. Raises like `prepare`."""
+        """Take the fingerprint of a cell's network, unless it is known."""
         if cell.network_mode in self.fingerprints or not cell.crosses_links:
             return
         try:
             with self.discarding_failed(cell):
-                observed = fingerprint.observe(places.probed(self.networks[LabNetworkKey.of(cell)]))
+                observed = fingerprint.observe(places.probed(self.networks[key_of(cell)]))
         except PrerequisiteError as error:
             observed = unobserved(error.message)
         self.fingerprints[cell.network_mode] = observed
 
     def up(self, cells: Iterable[Cell]) -> None:
-        """Build and verify the missing lab networks of these cells. Raises like `prepare`."""
+        """Build and verify the missing lab networks of these cells."""
         for cell in cells:
-            if LabNetworkKey.of(cell) not in self.networks:
+            if key_of(cell) not in self.networks:
                 with self.discarding_failed(cell):
                     self._build(cell)
 
     @contextlib.contextmanager
     def discarding_failed(self, cell: Cell) -> Iterator[None]:
-        """Use the lab network of a cell within a `with` block; remove it if a part of it fails.
-
-        Raises:
-            PartFailed: A part was killed, whatever error this caused.
-        """
-        key = LabNetworkKey.of(cell)
+        """Use a cell's lab network within a `with` block; remove it and raise PartFailed if a part was killed."""
+        key = key_of(cell)
         try:
             yield
         except Exception as error:
@@ -176,7 +150,7 @@ class Lab(Testbed):
                 raise PartFailed(failed) from error
             raise
 
-    def discard(self, key: LabNetworkKey) -> None:
+    def discard(self, key: Key) -> None:
         """Remove a lab network, if it exists, so that `prepare` builds it again."""
         lab_network = self.networks.pop(key, None)
         if lab_network is not None:
@@ -192,7 +166,7 @@ class Lab(Testbed):
         plan = make_plan(cell)
         name = self._network_name(cell)
         lab_network = LabNetwork(plan, Sandbox(name), self._psk)
-        self.networks[plan.key] = lab_network
+        self.networks[key_of(cell)] = lab_network
         holder = lab_network.sandbox.pid
         self._record.holders[name] = (holder, processes.start_time(holder))
         self._record.plans[name] = cell.model_dump_json()
@@ -202,12 +176,11 @@ class Lab(Testbed):
         lab_network.build(cgroups, self._emulation(plan))
         self._record.pods[name] = lab_network.pods
         records.write(self._record)
-        lab_network.verify(crosses_links=cell.crosses_links)
-        lab_network.policy_proof = places.verify_policies(lab_network)
+        verification.verify(lab_network, cell.crosses_links)
 
     def _emulation(self, plan: Plan) -> dict[str, Any] | None:
         """Return the configuration of `k8sdds-link`, with the same random decisions in all networks of a block."""
-        link = plan.key.link
+        link = plan.cell.link
         forwarded = emulated(plan.topology, link)
         core = core_layout.spare(core_layout.available())
         seed = seed_of(self._record.name, self._block)
@@ -233,7 +206,6 @@ class Lab(Testbed):
 
     @override
     def facts(self) -> dict[str, Any]:
-        """Return the provenance of this machine and what the lab uses of it."""
         return {
             **facts.machine(),
             SEPARATE_INTERRUPTS: facts.separate_interrupts(),
@@ -248,10 +220,7 @@ class Lab(Testbed):
 
     @override
     def close(self) -> None:
-        """Remove all lab networks, cgroups and the record. Safe to call twice and in any state.
-
-        Signals are blocked during the cleanup, so that Ctrl-C cannot interrupt it.
-        """
+        # Ctrl-C must not interrupt the cleanup.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         try:
             self._remove()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 from k8sdds import workloads
 from k8sdds.model.ip_families import IpFamily
@@ -11,7 +11,6 @@ from k8sdds.model.link import KERNEL, USERSPACE, Link
 from k8sdds.model.offloads import SEGMENTATION
 from k8sdds.model.placement import numbered
 from k8sdds.model.services import IPTABLES, ServiceSet
-from k8sdds.model.settings import Placement
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Participant
 from k8sdds.networks.datapath import Batch, LabNode, LabPod, Topology
 from k8sdds.system.errors import InputError
@@ -27,37 +26,20 @@ TBF_LATENCY = "50ms"
 """Token bucket of rate-limited links: a burst of about ten full frames, at most 50 ms of queue."""
 
 
-@dataclass(frozen=True)
-class LabNetworkKey:
-    """What distinguishes lab networks: trials with equal keys share a lab network."""
+Key = tuple[Hashable, ...]
 
-    label: str
-    network: str
-    options: tuple[tuple[str, object], ...]
-    pods: tuple[str, ...]
-    nodes: int
-    placement: Placement | tuple[tuple[str, int | str], ...]
-    uses_network: bool
-    link: Link
-    cpu_quota: float | None
-    services: ServiceSet | None
 
-    @classmethod
-    def of(cls, cell: Cell) -> LabNetworkKey:
-        """Return the key of the lab network that a cell needs."""
-        placement = cell.placement
-        return cls(
-            label=cell.network_label,
-            network=cell.network,
-            options=cell.network_mode[1],
-            pods=tuple(participant.name for participant in pods_of(cell)),
-            nodes=cell.node_count,
-            placement=tuple(sorted(placement.items())) if isinstance(placement, dict) else placement,
-            uses_network=cell.uses_network,
-            link=cell.link,
-            cpu_quota=cell.cpu_quota,
-            services=services_of(cell),
-        )
+def key_of(cell: Cell) -> Key:
+    """Return what distinguishes lab networks: trials with equal keys share one."""
+    return (
+        cell.network_label,
+        cell.network_mode,
+        cell.link,
+        cell.uses_network,
+        cell.cpu_quota,
+        services_of(cell),
+        topology_of(cell),
+    )
 
 
 def services_of(cell: Cell) -> ServiceSet | None:
@@ -77,7 +59,8 @@ def topology_of(cell: Cell) -> Topology:
     node_of = _explicit(cell, count) if isinstance(cell.placement, dict) else numbered(cell, count)
     first, receiver = node_of[FIRST_PUBLISHER], node_of[FIRST_SUBSCRIBER]
     node_of |= dict(zip(cell.loads, (first, receiver), strict=False))
-    node_of |= {participant: count - 1 for participant in cell.services if participant not in node_of}
+    usual = count - 1 if cell.crosses_links else first
+    node_of |= {participant: usual for participant in cell.services if participant not in node_of}
     node_of |= {new: node_of[old] for new, old in outage.standby(cell).items()}
     pods = []
     slots = [0] * count
@@ -115,17 +98,6 @@ def _explicit(cell: Cell, nodes: int) -> dict[Participant, int]:
             )
         node_of[pods[name]] = node
     return node_of
-
-
-def same_node(topology: Topology) -> str | None:
-    """Return a message that names a publisher and a subscriber on one node; None if there is no such pair."""
-    for pub in topology.pods:
-        for sub in topology.pods:
-            if pub.participant.publishes and sub.participant.subscribes and pub.node == sub.node:
-                return (
-                    f"{pub.name} and {sub.name} are on node {pub.node}: their samples would not cross a link"
-                )
-    return None
 
 
 def ports(link: Link) -> tuple[str, ...]:
@@ -228,8 +200,10 @@ def _address(node: LabNode, family: IpFamily) -> str:
 
 
 def _impairments(topology: Topology, link: Link) -> list[Batch]:
-    if link.engine in (KERNEL, USERSPACE):
-        return [*_whole_packets(topology, link), *_netem(topology, link)]
+    if link.engine == USERSPACE:
+        return _segmentation_off(topology, link)
+    if link.engine == KERNEL:
+        return _netem(topology, link)
     batches: list[Batch] = []
     if link.rate_mbit or link.delay_us:
         batches += [Batch(node.name, "tc", _queues(ports(link), link)) for node in topology.nodes]
@@ -243,8 +217,8 @@ def _impairments(topology: Topology, link: Link) -> list[Batch]:
     return batches
 
 
-def _whole_packets(topology: Topology, link: Link) -> list[Batch]:
-    """Return the commands that split large packets before an engine, so that each is lost or delayed on its own."""
+def _segmentation_off(topology: Topology, link: Link) -> list[Batch]:
+    """Return the commands that make the kernel split large packets before the forwarder gets them."""
     features = " ".join(f"{name} off" for name in SEGMENTATION.features())
     batches = []
     for node in impaired(topology, link):

@@ -205,7 +205,7 @@ LinkConfig link_of(const std::string& path, const Json& value) {
     Fields fields(path, value);
     LinkConfig link;
     link.name = fields.text("name");
-    // `outage NAME on` is one line of words.
+    // `outage NAME STATE` is one line of words.
     if (link.name.empty() || link.name.size() > 64 || link.name.find_first_of(std::string(" \t\r\n\0", 5)) != std::string::npos)
         refuse(fields.key("name"), "must be a word of at most 64 characters");
     link.near = interface_of(fields, "near");
@@ -225,9 +225,9 @@ Outage parse_outage(const std::string& words) {
     const bool slows = words.rfind("rate ", 0) == 0;
     const std::string number = words.substr(slows ? 5 : 0);
     char* end = nullptr;
-    const double value = words == "on" ? 100 : std::strtod(number.c_str(), &end);
-    if (number.empty() || (end && *end != '\0') || !(value > 0 && value <= (slows ? kMaxMbit : 100)))
-        throw Failure(kUsage, "outage: 'on', 'off', a loss in percent, or 'rate' and Mbit/s are required");
+    const double value = std::strtod(number.c_str(), &end);
+    if (number.empty() || *end != '\0' || !(value > 0 && value <= (slows ? kMaxMbit : 100)))
+        throw Failure(kUsage, "outage: 'off', a loss in percent, or 'rate' and Mbit/s are required");
     (slows ? outage.mbit : outage.share) = slows ? value : value / 100;
     return outage;
 }

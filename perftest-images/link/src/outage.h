@@ -12,7 +12,7 @@ struct Outage {
     bool down() const { return share >= 1; }
 };
 
-// Reads `on`, `off`, a loss in percent, or `rate MBIT`. Throws Failure.
+// Reads `off`, a loss in percent, or `rate MBIT`. Throws Failure.
 Outage parse_outage(const std::string& words);
 
 }  // namespace k8sdds

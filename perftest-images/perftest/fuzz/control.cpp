@@ -6,7 +6,7 @@
 
 #include "../../fuzz/fuzz.h"
 #include "publisher.h"
-#include "raw_control.h"
+#include "control_message.h"
 #include "settings.h"
 #include "subscriber.h"
 

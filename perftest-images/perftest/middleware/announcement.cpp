@@ -29,7 +29,7 @@ bool has_valid_values(const Announcement& a) {
         return v[0] == 0 || is_data_length(v[0]);
     case Kind::abort:                                      // exit code
         return within(v[0], 0, 255);
-    case Kind::ready:
+    case Kind::ready:                                      // whether it is restarted; in an answer to START, the clock
     case Kind::alive:
     case Kind::bye:
         return true;

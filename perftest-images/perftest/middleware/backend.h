@@ -15,7 +15,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 14;    // increase with every change of this header
+constexpr unsigned backend_interface = 17;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -28,6 +28,7 @@ constexpr const char* announcement_topic = "k8sdds/announcement";
 
 enum class Role : uint8_t { publisher = 0, subscriber = 1 };
 enum class Receive { listener, waitset, spin };
+enum class Transport { udp, tcp, quic, shared_memory };     // shared memory: to processes of this host
 // How the raw backend calls the kernel. Each mode from `connected` on includes the previous one.
 enum class RawMode {
     datagram,                                 // sends one datagram per call, receives several
@@ -51,6 +52,7 @@ struct Sample {
     const uint8_t* payload = nullptr;         // not owned; valid during the call that passes the sample. A publisher
                                               // always writes the same payload, which is valid until close()
     uint32_t payload_length = 0;
+    bool unshared = false;                    // came by a connection, although the samples of the run share memory
 };
 
 enum class Kind : uint8_t { hello, ready, start, alive, end, report, done, bye, abort };
@@ -132,9 +134,11 @@ struct Settings {
     bool latency_test = false;
     bool continuous = false;                  // a throughput test without a rate: samples follow each other at once
     bool serialized = false;                  // leave serialization and deserialization out of the test
-    bool shared_memory = false;               // samples go through shared memory, to processes of this host
+    Transport transport = Transport::udp;     // of samples
+    int dscp = 0;                             // of sockets that the middleware opens later; the program marks the others
     bool asynchronous = false;                // samples are sent by a thread of the middleware
     int64_t flow_bytes = 0, flow_period_ms = 0;   // limit of an asynchronous writer; 0: none
+    bool scans = false;                       // opens the backend again for each step
     unsigned step = 0;                        // of a scan: each step has topics of its own
     unsigned topics = 1, writers = 1;         // throughput topics; writers of a publisher on each of them
     unsigned data_writers() const { return role == Role::publisher ? topics * writers : 1; }
@@ -182,6 +186,7 @@ public:
     virtual std::string version() const = 0;
 
     virtual bool has_raw_modes() const { return false; }            // whether it has the modes of RawMode
+    virtual bool has_transport(Transport transport) const { return transport == Transport::udp; }
     // Whether permissions must name the subject with its parts in the order of RFC 2253.
     virtual bool requires_subject_order() const { return false; }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "sockets.h"
-
 namespace k8sdds {
 
 std::string qos_location(const QosProfile& qos, const EndpointQos& endpoint, const std::string& policy) {
@@ -26,6 +24,13 @@ std::string unsupported_nic(const Settings& s) {
     const std::string version = s.ipv6 ? "6" : "4";
     return "-nic: no interface with an IPv" + version + " address is named '" + s.nic + "'; list them with ip -" + version +
            " addr";
+}
+
+void set_buffers(TransportFacts& facts, const std::vector<OwnSocket>& sockets) {
+    for (const OwnSocket& socket : sockets) {
+        facts.receive_buffer = std::max(facts.receive_buffer, socket.receive_buffer);
+        facts.send_buffer = std::max(facts.send_buffer, socket.send_buffer);
+    }
 }
 
 std::string multicast_group(const Settings& s) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backend.h"
+#include "sockets.h"
 
 namespace k8sdds {
 
@@ -58,6 +59,9 @@ private:
 
 // Returns an error message if the interface of -nic does not exist; empty otherwise.
 std::string unsupported_nic(const Settings&);
+
+// Sets the longest buffers of the sockets.
+void set_buffers(TransportFacts&, const std::vector<OwnSocket>&);
 
 // Returns the multicast group of a DDS middleware's samples.
 std::string multicast_group(const Settings&);

@@ -273,11 +273,8 @@ Matches CycloneDds::matches() {
 
 TransportFacts CycloneDds::facts() {
     TransportFacts facts;
-    const std::vector<UdpSocket> sockets = own_udp_sockets();
-    for (const UdpSocket& socket : sockets) {
-        facts.receive_buffer = std::max(facts.receive_buffer, socket.receive_buffer);
-        facts.send_buffer = std::max(facts.send_buffer, socket.send_buffer);
-    }
+    const std::vector<OwnSocket> sockets = own_sockets();
+    set_buffers(facts, sockets);
     facts.address = used_address(sockets);
     const Interface interface = interface_of(facts.address.empty() ? settings_.nic : facts.address, settings_.ipv6);
     facts.interface = interface.name;

@@ -216,8 +216,6 @@ std::string cyclonedds_unsupported(const Settings& s) {
     for (const std::string& peer : s.peers)
         if (peer.find_first_of("<>\"'&$ ,;") != std::string::npos)
             return "-peer: '" + peer + "' is not an address; give an IP address or a host name";
-    if (s.shared_memory)
-        return "-transport: cyclonedds has shared memory only with the daemon of iceoryx; give UDPv4, or use fastdds";
     if (s.asynchronous) return "-asynchronous: cyclonedds sends in the thread that writes; remove it, or use fastdds";
     if (s.discovery == Discovery::server)
         return "-discovery: cyclonedds has no discovery server; use peers or multicast, or -middleware fastdds";

@@ -52,6 +52,9 @@ T* created(T* entity, const char* what) {
 class FastDds final : public Backend, DataWriterListener, DataReaderListener {
 public:
     std::string version() const override { return FASTDDS_VERSION; }
+    bool has_transport(Transport transport) const override {
+        return transport == Transport::udp || transport == Transport::shared_memory;
+    }
     bool requires_subject_order() const override { return true; }
     std::string unsupported(const Settings& settings) const override { return fastdds_unsupported(settings); }
 
@@ -314,11 +317,8 @@ Matches FastDds::matches() {
 
 TransportFacts FastDds::facts() {
     TransportFacts facts;
-    const std::vector<UdpSocket> sockets = own_udp_sockets();
-    for (const UdpSocket& socket : sockets) {
-        facts.receive_buffer = std::max(facts.receive_buffer, socket.receive_buffer);
-        facts.send_buffer = std::max(facts.send_buffer, socket.send_buffer);
-    }
+    const std::vector<OwnSocket> sockets = own_sockets();
+    set_buffers(facts, sockets);
     const Interface interface = interface_of(settings_.nic.empty() ? used_address(sockets) : settings_.nic, settings_.ipv6);
     facts.interface = interface.name;
     facts.address = interface.address;

@@ -307,7 +307,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     if (!nic.address.empty() && s.discovery != Discovery::server) udp->interfaceWhiteList.push_back(nic.address);
     qos.transport().use_builtin_transports = false;
     qos.transport().user_transports.push_back(checked(udp));
-    if (s.shared_memory) qos.transport().user_transports.push_back(shared_memory(s));
+    if (s.transport == Transport::shared_memory) qos.transport().user_transports.push_back(shared_memory(s));
 
     set_discovery(qos.wire_protocol().builtin, s, nic);
     if (s.security.enabled()) add_security(qos, s.security);

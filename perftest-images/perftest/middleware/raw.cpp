@@ -17,7 +17,7 @@
 #include "announcement.h"
 #include "backend.h"
 #include "common.h"
-#include "raw_control.h"
+#include "control_message.h"
 #include "raw_receiver.h"
 #include "raw_sender.h"
 
@@ -100,7 +100,6 @@ std::string Raw::unsupported(const Settings& s) const {
     if (s.serialized) return "-serialized: raw does not serialize samples; remove it, or use cyclonedds";
     if (s.discovery == Discovery::server)
         return "-discovery: raw does not support a discovery server; remove it, and add -peer or -multicast";
-    if (s.shared_memory) return "-transport: raw sends UDP datagrams; give UDPv4";
     if (s.asynchronous) return "-asynchronous: raw sends in the thread that writes; remove it";
     if (!s.middleware_config.empty()) return "-middlewareConfig: raw has no configuration file; remove it";
     const QosProfile& qos = s.qos;

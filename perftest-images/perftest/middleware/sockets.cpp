@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <ifaddrs.h>
+#include <linux/tcp.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -83,17 +84,17 @@ bool SocketAddress::operator==(const SocketAddress& other) const {
                      : v4_.sin_addr.s_addr == other.v4_.sin_addr.s_addr;
 }
 
-std::vector<UdpSocket> own_udp_sockets() {
-    std::vector<UdpSocket> sockets;
+std::vector<OwnSocket> own_sockets() {
+    std::vector<OwnSocket> sockets;
     DIR* folder = opendir("/proc/self/fd");
     if (!folder) return sockets;
     while (const dirent* entry = readdir(folder)) {
         if (entry->d_name[0] == '.') continue;
-        UdpSocket s{};
+        OwnSocket s{};
         s.fd = std::atoi(entry->d_name);
-        int type = 0;
-        socklen_t length = sizeof type;
-        if (getsockopt(s.fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_DGRAM) continue;
+        socklen_t length = sizeof s.type;
+        if (getsockopt(s.fd, SOL_SOCKET, SO_TYPE, &s.type, &length) != 0) continue;
+        if (s.type != SOCK_DGRAM && s.type != SOCK_STREAM) continue;
         length = SocketAddress::max_length;
         if (getsockname(s.fd, s.address.get(), &length) != 0) continue;
         if (const auto family = s.address.get()->sa_family; family != AF_INET && family != AF_INET6) continue;
@@ -106,25 +107,36 @@ std::vector<UdpSocket> own_udp_sockets() {
     return sockets;
 }
 
-std::string used_address(const std::vector<UdpSocket>& sockets) {
-    for (const UdpSocket& socket : sockets) {
+std::string used_address(const std::vector<OwnSocket>& sockets) {
+    for (const OwnSocket& socket : sockets) {
         if (socket.is_bound()) return socket.address.text();
         if (!socket.multicast_address.empty()) return socket.multicast_address;
     }
     return "";
 }
 
+uint64_t own_tcp_retransmitted_bytes() {
+    uint64_t bytes = 0;
+    for (const OwnSocket& socket : own_sockets()) {
+        tcp_info info{};
+        socklen_t length = sizeof info;
+        if (socket.type == SOCK_STREAM && getsockopt(socket.fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0)
+            bytes += info.tcpi_bytes_retrans;
+    }
+    return bytes;
+}
+
 // The lower two bits of the field are for congestion notification.
 void set_own_dscp(int dscp) {
     const int field = dscp << 2;
-    for (const UdpSocket& socket : own_udp_sockets())
+    for (const OwnSocket& socket : own_sockets())
         if (socket.address.is_ipv6()) setsockopt(socket.fd, IPPROTO_IPV6, IPV6_TCLASS, &field, sizeof field);
         else setsockopt(socket.fd, IPPROTO_IP, IP_TOS, &field, sizeof field);
 }
 
 std::set<int> own_dscp() {
     std::set<int> all;
-    for (const UdpSocket& socket : own_udp_sockets()) {
+    for (const OwnSocket& socket : own_sockets()) {
         int field = 0;
         if (socket.address.is_ipv6()) read_option(socket.fd, IPPROTO_IPV6, IPV6_TCLASS, field);
         else read_option(socket.fd, IPPROTO_IP, IP_TOS, field);

@@ -36,18 +36,20 @@ private:
     };
 };
 
-struct UdpSocket {
-    int fd;
+struct OwnSocket {
+    int fd, type;                                         // SOCK_DGRAM or SOCK_STREAM
     SocketAddress address;
     std::string multicast_address;                        // of the interface for multicast; empty if none is set
     int receive_buffer, send_buffer;
     bool is_bound() const { return !address.is_unspecified() && !address.is_multicast(); }
 };
 
-std::vector<UdpSocket> own_udp_sockets();
+std::vector<OwnSocket> own_sockets();                     // those of IP
 
 // Returns the local address of the first socket that has one, or the address of its interface for multicast.
-std::string used_address(const std::vector<UdpSocket>&);
+std::string used_address(const std::vector<OwnSocket>&);
+
+uint64_t own_tcp_retransmitted_bytes();                    // of the connections that exist now
 
 void set_own_dscp(int dscp);                              // on the sockets that exist now
 std::set<int> own_dscp();

@@ -199,7 +199,10 @@ void check_lengths(Options options) {
     check_security(options, backend->requires_subject_order());
     for (const int64_t length : options.lengths) {
         options.data_length = length;
-        const std::string problem = backend->unsupported(make_settings(options));
+        const Settings settings = make_settings(options);
+        if (!backend->has_transport(settings.transport))
+            throw UsageError("-transport: " + options.middleware + " does not have " + options.transport + "; give UDPv4");
+        const std::string problem = backend->unsupported(settings);
         if (!problem.empty()) throw UsageError(problem);
     }
 }

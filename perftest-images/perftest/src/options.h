@@ -65,7 +65,7 @@ struct Options {
     std::string nic, discovery;
     std::vector<std::string> discovery_servers;
     std::string transport = "UDPv4";
-    bool ipv6() const { return transport == "UDPv6"; }
+    bool ipv6() const { return transport.back() == '6'; }
     int64_t dscp = 0;
     bool lock_memory = false;
     std::string receive = "listener";

@@ -99,6 +99,10 @@ struct Results {
     std::vector<SubscriberReport> subscribers;
 };
 
+// Ends a run that would measure another transport.
+constexpr char unshared_sample[] =
+    "middleware error: a sample came by TCP instead of shared memory; give all participants the same /dev/shm";
+
 class Participant : public Events {
 public:
     explicit Participant(const Settings& settings) : settings_(settings) {}

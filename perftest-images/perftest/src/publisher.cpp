@@ -200,7 +200,8 @@ void Publisher::on_peer(const Announcement& a) {
     if (a.kind == Kind::ready && a.run == 0) {
         const Identity::Instance instance = peer.identity.observe(a.instance);
         const bool replaced = instance == Identity::Instance::first_seen && running_;
-        if (instance == Identity::Instance::duplicate || (replaced && !options_.await_peers)) {
+        const bool restarted = options_.await_peers && a.value[0];
+        if (instance == Identity::Instance::duplicate || (replaced && !restarted)) {
             const Identity both = peer.identity;
             lock.unlock();
             stop_for_duplicate(a.id, both);
@@ -254,6 +255,7 @@ void Publisher::on_peer(const Announcement& a) {
 void Publisher::on_sample(const Sample& pong) {
     if (pong.publisher != id_) return;                     // of another publisher
     if (pong.run != run_ || pong.payload_length != payload_.size()) return ignore_sample();
+    if (pong.unshared) return state_.stop(exit_middleware, unshared_sample);
     workload_->on_pong(pong);
 }
 

@@ -114,6 +114,12 @@ RawMode raw_mode_of(const Options& options) {
                                              : RawMode::datagram;
 }
 
+Transport transport_of(const Options& options) {
+    const std::string name = options.transport.substr(0, options.transport.find('v'));
+    return name == "TCP" ? Transport::tcp : name == "QUIC" ? Transport::quic : name == "SHMEM" ? Transport::shared_memory
+                                                                                              : Transport::udp;
+}
+
 void check_raw_mode(const Options& options) {
     if (options.raw_mode.empty()) return;
     const bool collects = raw_mode_of(options) >= RawMode::mmsg;
@@ -260,7 +266,9 @@ Settings make_settings(Options& options) {
     settings.latency_test = options.latency_test;
     settings.continuous = options.pub && options.test() == Test::throughput && options.rate == 0;
     settings.serialized = options.serialized;
-    settings.shared_memory = options.transport == "SHMEM";
+    settings.scans = !options.scan.empty();
+    settings.transport = transport_of(options);
+    settings.dscp = static_cast<int>(options.dscp);
     settings.middleware_config = options.middleware_config;
     settings.asynchronous = options.asynchronous;
     settings.flow_bytes = options.flow_bytes;

@@ -71,7 +71,7 @@ bool Subscriber::discover() {
     if (all_matched) handshake_s_ = (state_.matched_ns.load() - state_.created_ns.load()) / 1e9;
     while (all_matched && !all_started() && !state_.stopped.load() && now_ns() < deadline) {
         lock.unlock();
-        announcer_.send(Kind::ready);
+        announcer_.send(Kind::ready, 0, to_all, {options_.restarted});
         lock.lock();
         state_.wait(lock, std::min(now_ns() + repeat_ns, deadline), [&] { return all_started(); });
     }
@@ -293,6 +293,7 @@ Subscriber::Source* Subscriber::source_of(const Sample& sample) {
 void Subscriber::on_sample(const Sample& sample) {
     Source* const sender = source_of(sample);
     if (__builtin_expect(!sender, 0)) return ignore_sample();
+    if (__builtin_expect(sample.unshared, 0)) return state_.stop(exit_middleware, unshared_sample);
     Source& source = *sender;
     if (sample.ping == id_) backend_.write(sample);        // the pong; if the writer is full, the pong counts as lost
     if (sample.phase != Phase::measured) {

@@ -41,9 +41,13 @@ uint64_t Workload::pongs_timed_out() const {
 }
 
 void Workload::begin_warm_up() {
+    if (options_.warm_up <= 0) {
+        // No end is due until the measured stage has its own: the housekeeping thread would end that one.
+        state_.advance(Stage::waiting, Stage::measured);
+        return;
+    }
     state_.stage_until_ns.store(now_ns() + to_ns(options_.warm_up));
-    if (state_.advance(Stage::waiting, Stage::warm_up) && options_.warm_up <= 0)
-        state_.advance(Stage::warm_up, Stage::measured);
+    state_.advance(Stage::waiting, Stage::warm_up);
 }
 
 void Workload::begin_measured_stage(int64_t now, int64_t grace_ns) {

@@ -96,6 +96,7 @@ private:
     void watch();
     void schedule_window(std::int64_t start_ns);
     void on_lines();
+    void obey(const std::string& line);
     void on_phases();
     void mark(char phase);
     void on_signals();
@@ -114,6 +115,7 @@ private:
     std::string dir_;
     Meters meters_;
     bool finished_ = false, executing_ = false, marked_start_ = false, marked_end_ = false, input_open_ = false;
+    bool others_started_ = false;  // of a service
     std::string line_;  // of standard input, incomplete
     // Times of CLOCK_MONOTONIC; kNever: not scheduled.
     std::int64_t deadline_ = kNever, kill_at_ = kNever, give_up_ = kNever;
@@ -227,7 +229,6 @@ void Run::watch() {
     if (!finished_) on_timers();
 }
 
-// Reads lines: `kill`, and for a service `go` or `go TIME` when the others start, and `end`.
 void Run::on_lines() {
     std::array<char, 256> buffer;
     const ssize_t n = read(STDIN_FILENO, buffer.data(), buffer.size());
@@ -242,13 +243,26 @@ void Run::on_lines() {
             if (line_.size() < 256) line_ += byte;
             continue;
         }
-        const auto start_ns = to_integer(std::string_view(line_).substr(std::min<std::size_t>(3, line_.size())));
-        if (line_ == "go") schedule_window(monotonic_ns());
-        if (starts_with(line_, "go ") && start_ns) schedule_window(monotonic_ns() + *start_ns - realtime_ns());
-        if (line_ == "end" && kill_at_ == kNever) terminate("signal", SIGTERM);
-        // A participant that handles SIGUSR2 first saves what it has measured, and then kills itself.
-        if (line_ == "kill" && kill_at_ == kNever) terminate("signal", SIGUSR2);
+        obey(line_);
         line_.clear();
+    }
+}
+
+// Obeys `kill`, and for a service `end`, and `go` or `go TIME`, once, when the others start. Refuses other lines.
+void Run::obey(const std::string& line) {
+    const auto start_ns = starts_with(line, "go ") ? to_integer(std::string_view(line).substr(3)) : realtime_ns();
+    const bool starts = line == "go" || (starts_with(line, "go ") && start_ns);
+    if (options_.service && starts && !others_started_) {
+        others_started_ = true;
+        schedule_window(monotonic_ns() + *start_ns - realtime_ns());
+    } else if (options_.service && line == "end") {
+        if (kill_at_ == kNever) terminate("signal", SIGTERM);
+    } else if (line == "kill") {
+        // A participant that handles SIGUSR2 first saves what it has measured, and then kills itself.
+        if (kill_at_ == kNever) terminate("signal", SIGUSR2);
+    } else if (!line.empty()) {
+        const char* expected = !options_.service ? "kill" : others_started_ ? "kill or end" : "kill, go or end";
+        std::fprintf(stderr, "k8sdds-supervisor: after the start: expected %s, got: %s\n", expected, line.c_str());
     }
 }
 

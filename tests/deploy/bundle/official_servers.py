@@ -1,7 +1,7 @@
 """Publish programs and images as the official servers do, with TLS, in the network namespace of this process.
 
-Usage: official_servers.py FOLDER, which contains ca.pem, server.pem (certificate and key) and files/HOST/PATH. Prints
-`ready` when the servers answer. A test enters the namespaces of this process.
+Usage: official_servers.py FOLDER, which contains server.crt, server.key and files/HOST/PATH. Prints `ready` when the servers
+answer. A test enters the namespaces of this process.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def main() -> None:
     subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
     server = ThreadingHTTPServer((FILES[0], 443), partial(Handler, directory=folder / "files"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "server.pem")
+    context.load_cert_chain(folder / "server.crt", folder / "server.key")
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     settings = folder / "registry.yml"
     settings.write_text(
         "version: 0.1\nlog: {level: error}\n"
         f"storage: {{filesystem: {{rootdirectory: {folder}/registry}}}}\n"
-        f"http: {{addr: '{REGISTRY[0]}:443', tls: {{certificate: {folder}/server.pem, key: {folder}/server.pem}}}}\n"
+        f"http: {{addr: '{REGISTRY[0]}:443', tls: {{certificate: {folder}/server.crt, key: {folder}/server.key}}}}\n"
     )
     registry = subprocess.Popen(
         ["docker-registry", "serve", settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

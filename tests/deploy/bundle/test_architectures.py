@@ -11,6 +11,8 @@ import pytest
 
 from k8sdds.bundle import Bundle, architecture, emulation, images, native
 from k8sdds.bundle.contents import HOST_ARCH, TRIPLETS
+from k8sdds.middleware import ALWAYS_BUILT
+from k8sdds.setup.native import PROGRAMS
 from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
@@ -69,8 +71,9 @@ def test_a_bundle_for_both_architectures_is_created_verified_and_listed(
             assert {"containerd", "runc", "libc6"} <= debs
             programs_by_path = programs(bundle, "perftest", arch)
             assert set(programs_by_path.values()) == {arch}
-            own = [path for path in programs_by_path if path.startswith("/opt/k8sdds/")]
-            assert len(own) == 5 and "/opt/k8sdds/k8sdds-perftest" in own
+            own = {Path(path).name for path in programs_by_path if path.startswith("/opt/k8sdds/")}
+            modules = {f"libk8sdds-perftest-{name}.so" for name in ALWAYS_BUILT}
+            assert own - {"libk8sdds-perftest-zenoh.so"} == {*PROGRAMS, "k8sdds-transactions", *modules}
         server = programs(bundle, "discovery-server", OTHER)
         assert server["/usr/bin/fast-discovery-server"] == OTHER
         # Once more it is all in the cache.

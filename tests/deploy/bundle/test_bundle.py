@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import tarfile
@@ -27,8 +26,6 @@ from tests import bundles
 from tests.deploy.conftest import Up
 
 SUITE = debian_release.running("bundles").codename
-# The package's function of this name hides the module.
-create = importlib.import_module("k8sdds.bundle.create")
 
 
 def small(folder: Path) -> Bundle:
@@ -160,14 +157,6 @@ def test_a_bundle_can_be_a_tar_file(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "bundle.tar", "w") as archive:
         archive.add(folder, ".")
     assert Bundle.open(tmp_path / "bundle.tar").verify() == []
-
-
-def test_wrong_arguments_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="s390x"):
-        create.create(tmp_path / "bundle", ["s390x"])
-    (tmp_path / "there").mkdir()
-    with pytest.raises(InputError, match="exists"):
-        create.create(tmp_path / "there", ["amd64"])
 
 
 @pytest.mark.parametrize("arch", BUNDLE_ARCHITECTURES)

@@ -13,14 +13,9 @@ import sys
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from k8sdds import bundle, versions
 from k8sdds.bundle import oci, official
@@ -29,6 +24,7 @@ from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.bundle.images import INDEX
 from k8sdds.system.paths import cache_folder
 from tests.clusters import run
+from tests.deploy import registries
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
 HERE = Path(__file__).parent
@@ -37,38 +33,6 @@ OTHER_ARCH = "arm64" if HOST_ARCH == "amd64" else "amd64"
 RELEASES = {release.name: release for release in official.RELEASES}
 OWN_PARTS = ("bases/*", *(f"programs/{name}-*" for name in ("attach", "flannel", "meter", "probe", "routes")))
 """What no server offers: the parts of k8sdds's own images."""
-
-
-def certificates(folder: Path) -> None:
-    """Write ca.pem, and server.pem with a certificate for all official names and its key."""
-    now = datetime.now(UTC)
-
-    def certificate(
-        name: str, key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey, ca: bool
-    ) -> bytes:
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")]))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.DNSName(name) for name in NAMES]), critical=False
-            )
-        )
-        return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    (folder / "ca.pem").write_bytes(certificate("ca", ca_key, ca_key, ca=True))
-    (folder / "server.pem").write_bytes(
-        certificate("server", key, ca_key, ca=False)
-        + key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
 
 
 def program(name: str) -> bytes:
@@ -100,14 +64,13 @@ class Internet:
         return self.enter(*command, **variables)
 
     def enter(self, *argv: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "SSL_CERT_FILE": str(self.folder / "ca.pem"), **variables}
+        environment = {**os.environ, "SSL_CERT_FILE": str(self.folder / "server.crt"), **variables}
         return subprocess.run(
             ["nsenter", "-t", str(self.process.pid), "-n", "-m", *map(str, argv)],
             capture_output=True, text=True, timeout=300, env=environment, cwd=self.folder,
         )  # fmt: skip
 
     def file(self, url: str) -> Path:
-        """Return where the server has the file of an address."""
         return self.folder / "files" / url.removeprefix("https://")
 
     def publish(self, url: str, data: bytes) -> None:
@@ -157,7 +120,7 @@ def archive(programs: dict[str, bytes]) -> bytes:
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[Internet]:
     """Start the servers, which have no files yet."""
-    certificates(folder)
+    registries.certificate(folder, *NAMES)
     (folder / "files").mkdir()
     argv = ["unshare", "--net", "--mount", sys.executable, HERE / "official_servers.py", folder]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

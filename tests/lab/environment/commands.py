@@ -48,7 +48,6 @@ def run_command(argv: list[str], folder: str, output: str) -> None:
 
 
 def serve() -> None:
-    """Run the commands of stdin."""
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)

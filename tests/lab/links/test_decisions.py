@@ -388,7 +388,7 @@ def test_codel(tmp_path: Path, mbit: float) -> None:
 
 
 def interrupted(
-    packets: list[tuple[float, int, str]], at_us: float, for_us: float, state: str = "on"
+    packets: list[tuple[float, int, str]], at_us: float, for_us: float, state: str = "100"
 ) -> list[tuple[float, int, str]]:
     """Return packets with the commands of an outage between them."""
     commands = [(at_us, 0, f"outage {state}"), (at_us + for_us, 0, "outage off")]

@@ -34,15 +34,17 @@ from link_tools import (
     received,
 )
 
+from k8sdds.model.impairments import Delay, Direction
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
+from k8sdds.testbeds.lab import netem
 from k8sdds.testbeds.lab.emulator import ALL_LINKS, LinkEmulator
 from tests.conftest import NOBODY, open_for_all
 
 pytestmark = pytest.mark.skipif(not is_root(), reason="opens sockets in other namespaces")
 
 FRAME = 60
-STATES = "'on', 'off', a loss in percent, or 'rate' and Mbit/s are required"
+STATES = "'off', a loss in percent, or 'rate' and Mbit/s are required"
 AUXDATA, CHECKSUM_NOT_READY, VLAN_VALID = 8, 1 << 3, 1 << 4
 """PACKET_AUXDATA and two bits of its status."""
 
@@ -123,7 +125,7 @@ def test_outages_by_command(wire: Wire, name: str) -> None:
     wire.start(config())
     a, b = wire.raw("a"), wire.raw("b")
     before_us = time.monotonic_ns() // 1000
-    times = [int(wire.ask("start")), int(wire.ask(f"outage {name} on"))]
+    times = [int(wire.ask("start")), int(wire.ask(f"outage {name} 100"))]
     send(a, range(5))
     send(b, range(5))
     assert is_silent(a) and is_silent(b)
@@ -137,7 +139,7 @@ def test_outages_by_command(wire: Wire, name: str) -> None:
     for direction in ("up", "down"):
         counted = statistics["links"][LINK][direction]
         assert counted["dropped"]["outage"] == sum(counted["series"]["outage"]) == 5
-    wire.ask(f"outage {name} on")
+    wire.ask(f"outage {name} 100")
     wire.ask("start")  # ends it
     send(a, range(3))
     assert received(b, 3) == list(range(3))
@@ -262,6 +264,40 @@ def test_packets_larger_than_the_mtu_pass_and_are_counted(tmp_path: Path) -> Non
         wire.close()
 
 
+def test_the_kernel_splits_large_packets_before_they_are_lost_or_delayed(tmp_path: Path) -> None:
+    """A slow queue takes the place of netem, because most of what it gets waits in it and can be counted."""
+    wire = Wire(tmp_path, offloads=True)
+    try:
+        split, impaired = netem.queues("eth0", Direction(delay=Delay(mean_us=1)), 1500)
+        slow = f"{impaired.partition('netem')[0]}tbf rate 8kbit burst 70000 limit 1000000"
+        wire.sandbox.run(["tc", "-batch", "-"], f"{split}\n{slow}\n", netns="a")
+        wire.start(config())
+        server = wire.within("b", lambda: socket.create_server(("10.9.0.2", 7000)))
+        client = wire.within("a", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        client.connect(("10.9.0.2", 7000))
+        sender = wire.within("a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        sender.setsockopt(socket.IPPROTO_UDP, 103, 1000)  # UDP_SEGMENT
+        for _ in range(4):
+            sender.sendto(bytes(40_000), ("10.9.0.2", 7))
+        of_udp = waiting(wire)
+        assert of_udp[0] >= 80 and of_udp[1] / of_udp[0] == 1042
+        client.setblocking(False)
+        assert client.send(bytes(100_000)) > 10 * 1448
+        count, size = (after - before for after, before in zip(waiting(wire), of_udp, strict=True))
+        assert count >= 10 and size / count <= 1514
+        for each in (server, client, sender):
+            each.close()
+    finally:
+        wire.close()
+
+
+def waiting(wire: Wire) -> tuple[int, int]:
+    """Return how many packets wait in the queue of `a`, and their bytes."""
+    shown = wire.sandbox.run(["tc", "-s", "-j", "qdisc", "show", "dev", "eth0"], netns="a")
+    [queue] = [each for each in json.loads(shown) if each["handle"] == "1:"]
+    return queue["qlen"], queue["backlog"]
+
+
 def test_a_vlan_tag_passes(wire: Wire) -> None:
     wire.start(config())
     a, b = wire.raw("a"), wire.raw("b", 3)  # ETH_P_ALL: before the kernel removes the tag
@@ -301,7 +337,7 @@ def test_an_interface_that_is_down_and_one_that_is_deleted(wire: Wire) -> None:
         ("outage node0\n", 2, f"outage: {STATES}"),
         ("outage node0 101\n", 2, f"outage: {STATES}"),
         ("outage node0 rate 0\n", 2, f"outage: {STATES}"),
-        ("outage node9 on\n", 2, 'standard input: outage: no link has the name "node9"'),
+        ("outage node9 100\n", 2, 'standard input: outage: no link has the name "node9"'),
         ("x" * 10_000, 2, "standard input: a line is longer than 4096 bytes"),
     ],
 )
@@ -319,8 +355,8 @@ def test_an_emulator_leaves_nothing_open(wire: Wire) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
     emulator = LinkEmulator(wire.sandbox, "switch", config(cpu=-1))
     emulator.start()
-    assert emulator.interrupt(ALL_LINKS, "on") >= emulator.started_us > 0
-    assert [each["state"] for each in emulator.stop()["outages"]] == ["on"]
+    assert emulator.interrupt(ALL_LINKS, "100") >= emulator.started_us > 0
+    assert [each["state"] for each in emulator.stop()["outages"]] == ["100"]
     os.kill(emulator.pid, signal.SIGSTOP)
     emulator.close(0.1)  # does not wait for a program that does not end
     wire.sandbox.close()

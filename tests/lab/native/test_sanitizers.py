@@ -27,6 +27,7 @@ PROTOCOL = [
         "scan",
         "serialized",
         "writers",
+        "zenoh_backend",
     )
 ]
 SLOWNESS = 10
@@ -76,7 +77,7 @@ def require_no_errors_of_memory(folder: Path, reports: Path, *tests: object) -> 
 
 @pytest.fixture(scope="module")
 def address() -> Path:
-    return build("address", "address,undefined")
+    return build("address", "address,undefined", K8SDDS_ZENOH="ON")
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,8 @@ not learn the reason and waits for publishers until its timeout."""
 
 def test_protocol_without_data_races(thread, tmp_path):
     options = {"TSAN_OPTIONS": "second_deadlock_stack=1:exitcode=0"}
-    done = run_tests(thread, tmp_path, options, *PROTOCOL)
+    # Rust's code is not instrumented, so its locks would not be seen.
+    done = run_tests(thread, tmp_path, options, "-k", "not zenoh", *PROTOCOL)
     found = data_races.reports(tmp_path)
     assert not found, "\n".join(found)[:5000]
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", done.stdout)}

@@ -8,14 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
-EXPERIMENT = """
-name: background
-repetitions: 1
-duration_s: 1
-warmup_s: 0.2
-sweeps:
+SWEEP = """
   - networks: [host]
     test: latency
     payload_bytes: 64
@@ -30,7 +25,7 @@ def test_flows_and_busy_cores_run_next_to_the_participants(
 ) -> None:
     # More flows than one process of iperf3 has.
     load = "{}, {flows: 130, kind: tcp, rate_mbit: 0.05, cpus: [0]}"
-    last = measured(k8sdds, tmp_path, EXPERIMENT.replace("BACKGROUND", load))
+    last = measured(k8sdds, tmp_path, experiment(SWEEP.replace("BACKGROUND", load)))
     plain, loaded = sorted(last, key=lambda record: "background" in record)
     assert "background_load" not in plain and plain["latency_p50_us"] > 0
     assert loaded["background"] == {"flows": 130, "kind": "tcp", "rate_mbit": 0.05, "cpus": [0]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from pathlib import Path
 
 import pytest
@@ -62,15 +63,7 @@ def test_other_mtus_and_sizes_give_other_counts(k8sdds: Command, tmp_path: Path)
 def test_only_complete_datagrams_count(tmp_path: Path, order: list[int]) -> None:
     def record(offset: int, length: int, more: bool, identity: int = 7) -> bytes:
         flags = (0x2000 if more else 0) | offset // 8
-        ip = bytes(
-            [
-                0x45,
-                0,
-                *(20 + length).to_bytes(2, "big"),
-                *identity.to_bytes(2, "big"),
-                *flags.to_bytes(2, "big"),
-            ]
-        )
+        ip = b"\x45\0" + struct.pack(">HHH", 20 + length, identity, flags)
         packet = bytes(12) + b"\x08\x00" + ip + bytes([64, 17]) + bytes(10)
         return packets.PCAP_RECORD.pack(0, 0, len(packet), len(packet)) + packet
 

@@ -34,8 +34,8 @@ def experiment(folder: Path, sweeps: list[dict[str, Any]]) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
-    """Measure all conditions; neither this machine's settings nor anything else may have changed."""
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunFolder, str]]:
+    """Measure all conditions; yield the run folder and what was printed. Nothing on this machine may have changed."""
     folder = tmp_path_factory.mktemp("conditions")
     before = traces(folder), TCP_RMEM.read_text()
     argv = [str(K8SDDS), "run", experiment(folder, SWEEPS), "-o", "out"]
@@ -43,7 +43,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
     # On a busy machine, samples may arrive too bunched for a rate.
     assert done.returncode in (0, 4), done.stderr
     assert (traces(folder), TCP_RMEM.read_text()) == before
-    yield RunFolder.open(folder / "out")
+    yield RunFolder.open(folder / "out"), done.stdout
+
+
+@pytest.fixture
+def run(measured: tuple[RunFolder, str]) -> RunFolder:
+    return measured[0]
 
 
 def last_by(run: RunFolder, axis: str, *networks: str) -> dict[Any, dict[str, Any]]:
@@ -92,8 +97,8 @@ def test_samples_stay_on_the_node(run: RunFolder) -> None:
         assert trial["wire_bytes_per_payload_byte"] < 2.5
 
 
-def test_the_report_names_the_conditions(run: RunFolder, k8sdds: Command) -> None:
-    shown = k8sdds("report", str(run.path)).stdout
+def test_the_report_names_the_conditions(measured: tuple[RunFolder, str]) -> None:
+    _, shown = measured
     assert "tuning tcp-buffers" in shown and "100 policies" in shown
 
 

@@ -12,19 +12,19 @@ import pytest
 from k8sdds.model.link import Link
 from k8sdds.networks import NETWORKS, find
 from k8sdds.networks.datapath import Batch
-from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import NETEM, TC_BPF
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import fingerprint
 from k8sdds.testbeds.cluster import datapath
-from k8sdds.testbeds.lab import places
+from k8sdds.testbeds.lab import places, verification
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import IN_VIRTUAL_MACHINE, Command
 from tests.lab import multicast_matrix
 from tests.lab.conftest import cell, enter, json_of, missing_feature, output_of
+from tests.measuring import experiment, measured
 
 POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
 
@@ -35,19 +35,10 @@ def link(lab_network: LabNetwork, place: str, name: str) -> dict:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_pods_have_the_planned_mtu_and_address(lab_networks: dict[str, LabNetwork], network: str) -> None:
-    lab_network = lab_networks[network]
-    for pod, attachment in lab_network.plan.datapath.attachments.items():
-        (device,) = json_of(lab_network, pod, "ip", "-j", "addr", "show", "dev", attachment.interface)
-        assert device["mtu"] == find(network).mtu(dict(lab_network.plan.key.options))
-        assert attachment.address in [address["local"] for address in device["addr_info"]]
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_packets_pass_only_up_to_the_mtu(lab_networks: dict[str, LabNetwork], network: str) -> None:
+def test_packets_pass_only_up_to_the_planned_mtu(lab_networks: dict[str, LabNetwork], network: str) -> None:
     lab_network = lab_networks[network]
     target = lab_network.plan.datapath.attachments["sub1"].address
-    size = lab_network.plan.datapath.mtu - 28
+    size = find(network).mtu(lab_network.plan.cell.datapath_options) - 28
 
     def ping(payload: int) -> int:
         argv = ["ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", str(payload), target]
@@ -120,28 +111,14 @@ def test_link_counters_identify_the_network(lab_networks: dict[str, LabNetwork],
 
     before = counters()
     target, size = lab_network.plan.datapath.attachments["sub0"].address, lab_network.plan.datapath.mtu - 28
-    output_of(
-        lab_network, "pub0", "ping", "-n", "-q", "-c", "40", "-i", "0.01", "-M", "do", "-s", str(size), target
-    )
+    ping = ("ping", "-n", "-q", "-c", "40", "-i", "0.01", "-M", "do", "-s", str(size), target)
+    output_of(lab_network, "pub0", *ping)
     one, other = map(datapath.PathEnd, addresses, addresses.values(), before, counters())
     for name in DISTINGUISHABLE:
         install = find(name).cluster
         assert install is not None
         wrong = datapath.deviation(install.path, one, other, 40 * size)
         assert bool(wrong) == (name != network), (name, wrong)
-
-
-@pytest.mark.parametrize(("network", "protocol"), [("flannel-hostgw", "None"), ("kube-router", "17")])
-def test_routes_lead_to_the_addresses_of_the_nodes(
-    lab_networks: dict[str, LabNetwork], network: str, protocol: str
-) -> None:
-    routes = json_of(lab_networks[network], "node0", "ip", "-j", "route")
-    to_node1 = next(route for route in routes if route["dst"] == "10.244.1.0/24")
-    assert (to_node1["gateway"], to_node1["dev"], str(to_node1.get("protocol"))) == (
-        "192.168.77.11",
-        "eth0",
-        protocol,
-    )
 
 
 @pytest.mark.parametrize("network", ["calico-bgp", "calico-vxlan"])
@@ -165,10 +142,8 @@ def test_weave_devices(lab_networks: dict[str, LabNetwork]) -> None:
     assert link(lab_network, "node1", "vethwe-datapath")["master"] == "datapath"
     vxlan = link(lab_network, "node1", "vxlan-6784")
     assert vxlan["master"] == "datapath"
-    assert (vxlan["linkinfo"]["info_data"]["port"], vxlan["linkinfo"]["info_data"]["learning"]) == (
-        6784,
-        True,
-    )
+    settings = vxlan["linkinfo"]["info_data"]
+    assert (settings["port"], settings["learning"]) == (6784, True)
     # What has no known receiver is sent to all other nodes.
     entries = json_of(lab_network, "node1", "bridge", "-j", "fdb", "show", "dev", "vxlan-6784")
     flooded = {entry["dst"] for entry in entries if entry["mac"] == "00:00:00:00:00:00"}
@@ -179,12 +154,7 @@ def test_weave_devices(lab_networks: dict[str, LabNetwork]) -> None:
     assert link(lab_network, "node1", "datapath")["linkinfo"]["info_data"]["nf_call_iptables"] == 0
 
 
-PAST_THE_STACK = ["cilium-native", "cilium-vxlan"]
-FORWARDING = [name for name in POD_NETWORKS if find(name).layer != "L2 link" and name not in PAST_THE_STACK]
-"""Networks whose packets the nodes' stack forwards."""
-
-
-@pytest.mark.parametrize("network", PAST_THE_STACK)
+@pytest.mark.parametrize("network", ["cilium-native", "cilium-vxlan"])
 def test_bpf_programs_carry_packets_past_the_stack(lab_networks: dict[str, LabNetwork], network: str) -> None:
     lab_network = lab_networks[network]
 
@@ -200,33 +170,6 @@ def test_bpf_programs_carry_packets_past_the_stack(lab_networks: dict[str, LabNe
     assert "ttl=62" in output or "ttl=63" in output
     assert {node: forwarded(node) for node in before} == before
     assert output_of(lab_network, "node0", "nft", "list", "ruleset") == ""
-
-
-@pytest.mark.parametrize("network", FORWARDING)
-def test_packets_between_nodes_pass_the_forward_chain(
-    lab_networks: dict[str, LabNetwork], network: str
-) -> None:
-    lab_network = lab_networks[network]
-
-    def counted() -> int:
-        rules = json_of(lab_network, "node1", "nft", "-j", "list", "chain", "ip", "filter", "FORWARD")[
-            "nftables"
-        ]
-        expressions = [e for item in rules if "rule" in item for e in item["rule"]["expr"]]
-        return sum(e["counter"]["packets"] for e in expressions if "counter" in e)
-
-    before = counted()
-    output_of(
-        lab_network,
-        "pub0",
-        "ping",
-        "-c",
-        "3",
-        "-i",
-        "0.01",
-        lab_network.plan.datapath.attachments["sub0"].address,
-    )
-    assert counted() > before
 
 
 def test_every_packet_passes_the_chain_of_its_pod_on_kube_router(lab_networks: dict[str, LabNetwork]) -> None:
@@ -252,32 +195,29 @@ def test_pods_have_the_namespaces_of_a_container(lab_networks: dict[str, LabNetw
     assert output_of(lab_network, "sub0", "hostname").strip() == "sub0"
     processes = output_of(lab_network, "sub0", "ps", "-eo", "comm", "--no-headers").split()
     assert set(processes) <= {"k8sdds-supervis", "ps"}
-    kinds = ("mnt", "pid", "uts", "ipc") if network == "host" else ("mnt", "pid", "uts", "ipc", "net")
-    for kind in kinds:
-        pod_namespaces = {
-            output_of(lab_network, pod, "readlink", f"/proc/self/ns/{kind}")
-            for pod in ("pub0", "sub0", "sub1")
-        }
-        node_namespace = output_of(lab_network, "node1", "readlink", f"/proc/self/ns/{kind}")
-        assert len(pod_namespaces) == 3
-        assert node_namespace not in pod_namespaces
+    kinds = ("mnt", "pid", "uts", "ipc", *([] if network == "host" else ["net"]))
+    files = [f"/proc/self/ns/{kind}" for kind in kinds]
+    seen = [
+        output_of(lab_network, place, "readlink", *files).split()
+        for place in ("pub0", "sub0", "sub1", "node1")
+    ]
+    for namespaces in zip(*seen, strict=True):
+        assert len(set(namespaces)) == 4, "those of three pods and of the node"
 
 
 def test_baremetal_participants_run_on_the_node(lab_networks: dict[str, LabNetwork]) -> None:
     lab_network = lab_networks["baremetal"]
     assert lab_network.pods == {}
-    assert output_of(lab_network, "sub0", "readlink", "/proc/self/ns/net") == output_of(
-        lab_network, "node1", "readlink", "/proc/self/ns/net"
+    pod, node = (
+        output_of(lab_network, place, "readlink", "/proc/self/ns/net") for place in ("sub0", "node1")
     )
+    assert pod == node
 
 
 def test_packets_do_not_leave_the_lab(lab_networks: dict[str, LabNetwork]) -> None:
     for lab_network in lab_networks.values():
-        done = subprocess.run(
-            [*enter(lab_network, "node0"), "ping", "-c", "1", "-W", "1", "192.0.2.1"],
-            capture_output=True,
-            text=True,
-        )
+        argv = [*enter(lab_network, "node0"), "ping", "-c", "1", "-W", "1", "192.0.2.1"]
+        done = subprocess.run(argv, capture_output=True, text=True)
         assert "unreachable" in (done.stdout + done.stderr).lower()
 
 
@@ -286,31 +226,18 @@ def test_a_network_with_loss_is_verified(lab: Lab) -> None:
     lab.up([cell("flannel-vxlan", link=Link(loss_percent=30))])
     (lab_network,) = lab.networks.values()
     for _ in range(4):
-        lab_network.verify()
+        verification.verify(lab_network)
 
 
 def test_a_link_with_loss_drops_packets(lab: Lab) -> None:
     lab.up([cell("host", link=Link(loss_percent=50))])
     (lab_network,) = lab.networks.values()
-    sender = (
-        "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-        "for i in range(1000): s.sendto(b'x', (sys.argv[1], 9))"
-    )
-    output_of(
-        lab_network,
-        "pub0",
-        sys.executable,
-        "-c",
-        sender,
-        lab_network.plan.datapath.attachments["sub0"].address,
-    )
-    (rule,) = [
-        item["rule"]
-        for item in json_of(lab_network, "node1", "nft", "-j", "list", "table", "netdev", "impairments")[
-            "nftables"
-        ]
-        if "rule" in item
-    ]
+    target = lab_network.plan.datapath.attachments["sub0"].address
+    sender = "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+    sender += "for i in range(1000): s.sendto(b'x', (sys.argv[1], 9))"
+    output_of(lab_network, "pub0", sys.executable, "-c", sender, target)
+    table = json_of(lab_network, "node1", "nft", "-j", "list", "table", "netdev", "impairments")["nftables"]
+    (rule,) = [item["rule"] for item in table if "rule" in item]
     dropped = next(e["counter"]["packets"] for e in rule["expr"] if "counter" in e)
     # 1000 samples with probability 0.5: outside this range in one of 10^19 runs.
     assert 350 < dropped < 650
@@ -336,30 +263,21 @@ def test_a_delayed_link_delays_what_nodes_send(lab: Lab) -> None:
         assert found == pytest.approx(delays_s)
 
 
-@pytest.mark.parametrize(
-    ("networks", "settings"),
-    [
-        ("calico-bgp, calico-vxlan, cilium-native, cilium-vxlan", ()),
-        ("macvlan", ("transport=multicast", "discovery=multicast")),
-    ],
-)
-def test_samples_of_dds_pass(
-    k8sdds: Command, tmp_path: Path, nothing_left: None, networks: str, settings: tuple[str, ...]
-) -> None:
-    args = [
-        f"networks=[{networks}]",
-        f"baseline={networks.partition(',')[0]}",
-        "test=throughput",
-        "payload_bytes=1024",
-    ]
-    args += ["duration_s=0.3", "warmup_s=0.1", *settings]
-    done = k8sdds(
-        "run", "quickstart", "-o", "out", "--repeat", "1", *(word for arg in args for word in ("--set", arg))
-    )
-    assert done.returncode == 0, done.stderr
-    attempts = list(RunFolder.open(tmp_path / "out").attempts())
-    assert sorted(record["network"] for record in attempts if record["valid"]) == sorted(networks.split(", "))
-    assert all(record["throughput_mbps"] > 0 for record in attempts)
+SWEEPS = """\
+  - networks: [calico-bgp, calico-vxlan, cilium-native, cilium-vxlan]
+    test: throughput
+    payload_bytes: 1024
+  - networks: macvlan
+    test: throughput
+    payload_bytes: 1024
+    transport: multicast
+    discovery: multicast
+"""
+
+
+def test_samples_of_dds_pass(k8sdds: Command, tmp_path: Path, nothing_left: None) -> None:
+    records = measured(k8sdds, tmp_path, experiment(SWEEPS, baseline="calico-bgp", duration_s=0.3))
+    assert len(records) == 5 and all(record["throughput_mbps"] > 0 for record in records)
 
 
 @pytest.mark.long

@@ -14,15 +14,9 @@ from k8sdds.testbeds.lab.session import LabSession
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
 from tests.lab.conftest import cell
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
 KINDS = """\
-name: kinds
-baseline: host
-repetitions: 1
-duration_s: 0.3
-warmup_s: 0.1
-sweeps:
   - networks: [host, weavenet]
     middleware: fastdds
     discovery: [peers, multicast, server]
@@ -39,7 +33,7 @@ sweeps:
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_all_discovery_mechanisms_in_a_campaign(k8sdds: Command, tmp_path: Path) -> None:
-    last = measured(k8sdds, tmp_path, KINDS)
+    last = measured(k8sdds, tmp_path, experiment(KINDS, baseline="host", duration_s=0.3))
     run = RunFolder.open(tmp_path / "out")
     assert len(last) == 9
     for record in last:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import secrets
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.lab.building import build
-from tests.lab.conftest import cell, enter, output_of, skip_if_unavailable
+from tests.lab.conftest import Built, cell, enter, missing_feature, output_of
 
 ENCRYPTED = [name for name, network in NETWORKS.items() if network.engines]
 POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
@@ -85,35 +87,37 @@ def test_encrypted_traffic_is_not_readable_on_the_wire(
     assert received == 0
 
 
-def test_a_foreign_pod_on_the_same_node_can_listen_on_host() -> None:
-    lab_network = with_shared_node("host")
-    try:
-        received, _ = listen(lab_network, "sub1", 20, "pub0", "sub0")
-        assert received
-    finally:
-        lab_network.close()
+@pytest.fixture(scope="module")
+def with_shared_node() -> Iterator[dict[str, LabNetwork]]:
+    """Yield a lab network of every network whose two subscribers share a node, by network name."""
+    with Lab(f"shared-{os.getpid()}") as lab:
+        names = [name for name in ("host", *POD_NETWORKS) if not missing_feature(name)]
+        lab.up(cell(name, placement={"pub0": 0, "sub0": 1, "sub1": 1}, nodes=2) for name in names)
+        yield Built({item.plan.cell.network: item for item in lab.networks.values()})
+
+
+def test_a_foreign_pod_on_the_same_node_can_listen_on_host(with_shared_node: dict[str, LabNetwork]) -> None:
+    received, _ = listen(with_shared_node["host"], "sub1", 20, "pub0", "sub0")
+    assert received
 
 
 @pytest.mark.parametrize("network", POD_NETWORKS)
-def test_a_foreign_pod_on_the_same_node_cannot_listen_on_pod_networks(network: str) -> None:
-    skip_if_unavailable(network)
-    lab_network = with_shared_node(network)
-    try:
-        # The bridge must learn the receiver's port first; before that it floods.
-        output_of(
-            lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address
-        )
-        received, _ = listen(lab_network, "sub1", 1, "pub0", "sub0")
-        assert received == 0
-        own, _ = listen(lab_network, "sub0", 20, "pub0", "sub0")
-        assert own, "the listener must work in the receiver's pod"
-    finally:
-        lab_network.close()
+def test_a_foreign_pod_on_the_same_node_cannot_listen_on_pod_networks(
+    with_shared_node: dict[str, LabNetwork], network: str
+) -> None:
+    lab_network = with_shared_node[network]
+    # The bridge must learn the receiver's port first; before that it floods.
+    output_of(lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address)
+    received, _ = listen(lab_network, "sub1", 1, "pub0", "sub0")
+    assert received == 0
+    own, _ = listen(lab_network, "sub0", 20, "pub0", "sub0")
+    assert own, "the listener must work in the receiver's pod"
 
 
-def with_shared_node(network: str) -> LabNetwork:
-    """Build a lab network whose two subscribers share a node."""
-    return build(make_plan(cell(network, placement={"pub0": 0, "sub0": 1, "sub1": 1}, nodes=2)))
+def command_lines() -> Iterator[bytes]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_bytes()
 
 
 @pytest.mark.parametrize("network", ["flannel-ipsec", "weavenet-encrypt"])
@@ -139,8 +143,7 @@ def test_the_users_pre_shared_key_is_used(tmp_path: Path) -> None:
         (lab_network,) = lab.networks.values()
         files = [lab_network.sandbox.path(file.path).read_text() for file in lab_network.plan.datapath.files]
         assert sum(f'secret = "{own}"' in text for text in files) == 2
-        lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-        assert not any(own.encode() in line for line in lines)
+        assert not any(own.encode() in line for line in command_lines())
 
 
 def test_the_encryption_proof_rejects_plain_packets(lab_networks: dict[str, LabNetwork]) -> None:
@@ -173,15 +176,13 @@ def test_the_encryption_proof_requires_encrypted_packets(
 @pytest.mark.parametrize("network", ENCRYPTED)
 def test_tunnels_count_decrypted_bytes(lab_networks: dict[str, LabNetwork], network: str) -> None:
     lab_network = lab_networks[network]
-    before = lab_network.decrypted_bytes("node1")
-    output_of(
-        lab_network, "pub0", "ping", "-q", "-c", "10", "-i", "0.01", "-s", "1000",
+    before, target = (
+        lab_network.decrypted_bytes("node1"),
         lab_network.plan.datapath.attachments["sub0"].address,
-    )  # fmt: skip
+    )
+    output_of(lab_network, "pub0", "ping", "-q", "-c", "10", "-i", "0.01", "-s", "1000", target)
     after = lab_network.decrypted_bytes("node1")
-    assert before is not None
-    assert after is not None
-    assert after - before >= 10 * 1000
+    assert before is not None and after is not None and after - before >= 10 * 1000
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
@@ -201,10 +202,4 @@ def test_keys_are_only_in_private_files(lab_networks: dict[str, LabNetwork], net
     for daemon in lab_network.plan.datapath.daemons:
         text = lab_network.sandbox.path(daemon.log).read_text()
         assert not any(key in text for key in keys)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_text(errors="replace")
-            except OSError:
-                continue
-            assert not any(key in line for key in keys)
+    assert not any(key.encode() in line for line in command_lines() for key in keys)

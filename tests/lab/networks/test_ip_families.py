@@ -8,18 +8,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import Command
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-EXPERIMENT = """\
-name: families
-baseline: host
-repetitions: 1
-duration_s: 0.3
-warmup_s: 0.1
-ip_families: [{families}]
-sweeps:
+SWEEPS = """\
   - networks: [{networks}]
     test: latency
     payload_bytes: 8192
@@ -44,7 +37,8 @@ MTU = {"flannel-vxlan": 1430, "calico-vxlan": 1430}
 def measured_with(
     k8sdds: Command, folder: Path, families: str, networks: str, multicast: str = "host"
 ) -> list[dict[str, Any]]:
-    text = EXPERIMENT.format(families=families, networks=networks, multicast=multicast)
+    sweeps = SWEEPS.format(networks=networks, multicast=multicast)
+    text = experiment(sweeps, baseline="host", duration_s=0.3, ip_families=f"[{families}]")
     records = measured(k8sdds, folder, text)
     assert len(records) == 2 * len(networks.split(",")) + len(multicast.split(",")) + 1
     return records

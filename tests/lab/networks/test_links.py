@@ -15,7 +15,6 @@ from tests.lab.conftest import cell, enter, json_of
 
 
 def sent(lab_network: LabNetwork, node: str) -> tuple[int, int]:
-    """Return the bytes and packets that a node has sent on its link."""
     (device,) = json_of(lab_network, node, "ip", "-s", "-j", "link", "show", "dev", "eth0")
     return device["stats64"]["tx"]["bytes"], device["stats64"]["tx"]["packets"]
 
@@ -50,9 +49,8 @@ def test_the_mtu_limits_packets_and_offloads_decide_where_they_are_split(lab: La
         "jumbo": Link(mtu=9000, offloads=split),
         "whole": Link(offloads=Offloads(gro=True, tso=True)),
     }
-    cells = {name: cell("flannel-hostgw", link=link) for name, link in links.items()}
-    lab.up(cells.values())
-    built = {network.plan.key.link: network for network in lab.networks.values()}
+    lab.up(cell("flannel-hostgw", link=link) for link in links.values())
+    built = {network.plan.cell.link: network for network in lab.networks.values()}
     sizes = {name: stream(built[link]) for name, link in links.items()}
     assert 1400 < sizes["split"] <= 1514
     assert 8000 < sizes["jumbo"] <= 9014
@@ -82,7 +80,7 @@ def test_the_switch_has_no_packet_filters_and_nodes_have_those_of_real_nodes(lab
         for family in ("iptables", "ip6tables", "arptables"):
             path = f"/proc/sys/net/bridge/bridge-nf-call-{family}"
             assert lab_network.sandbox.run(["cat", path], netns=SWITCH).strip() == "0"
-    pod_network = next(item for item in lab.networks.values() if item.plan.key.network == "flannel-vxlan")
+    pod_network = next(item for item in lab.networks.values() if item.plan.cell.network == "flannel-vxlan")
     path = "/proc/sys/net/bridge/bridge-nf-call-iptables"
     assert pod_network.sandbox.run(["cat", path], netns="node0").strip() == "1"
 

@@ -19,7 +19,7 @@ from k8sdds.testbeds.cluster import pod_starts
 from k8sdds.testbeds.cluster.pods import OUTPUT, PERFTEST, SUPERVISOR
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
-from k8sdds.testbeds.lab.topology import LabNetworkKey
+from k8sdds.testbeds.lab.topology import key_of
 from k8sdds.workloads.pod_start import PAIR
 from tests.lab.conftest import cell
 
@@ -61,7 +61,7 @@ def matched(
     monkeypatch.setattr(exec_, "ExecStream", LocalStream)
     own = cell("flannel-vxlan", subscribers=1)
     lab.up([own])
-    lab_network = lab.networks[LabNetworkKey.of(own)]
+    lab_network = lab.networks[key_of(own)]
 
     def execute(pod: str, launch: Launch, deadline_s: float) -> exec_.ParticipantExec:
         # The folders of pods of the lab are those of this machine.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,15 +18,10 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder
 from k8sdds.testbeds.lab import cni_runner
-from tests.conftest import K8SDDS, Command, environment
+from tests.conftest import Command
+from tests.measuring import experiment, running, wait, wait_for_trial
 
 STARTS = """\
-name: starts
-baseline: flannel-vxlan
-repetitions: 1
-duration_s: {duration_s}
-warmup_s: 0
-sweeps:
   - networks: {networks}
     test: {test}
     payload_bytes: 64
@@ -49,7 +44,8 @@ def plugins() -> Iterator[None]:
 
 
 def written(folder: Path, networks: str, test: str, families: str = "[ipv4]", duration_s: float = 0.3) -> str:
-    text = STARTS.format(networks=networks, test=test, families=families, duration_s=duration_s)
+    sweep = STARTS.format(networks=networks, test=test, families=families)
+    text = experiment(sweep, baseline="flannel-vxlan", duration_s=duration_s, warmup_s=0)
     (folder / "starts.yaml").write_text(text)
     return "starts.yaml"
 
@@ -91,17 +87,12 @@ def test_plugins_assign_addresses_of_all_families(k8sdds: Command, tmp_path: Pat
     measured(k8sdds, tmp_path, networks, "{name: pod-start, pods: 5}", families)
 
 
-def started(folder: Path, *experiment: str, duration_s: float = 0.3) -> Generator[str]:
-    """Start an experiment and interrupt it when the caller requests it; yield the lines of its output until then."""
-    argv = [str(K8SDDS), "run", written(folder, *experiment, duration_s=duration_s), "-o", "out"]
-    process = subprocess.Popen(
-        argv, cwd=folder, env=environment(folder), text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        yield from process.stdout
-    finally:
+@contextmanager
+def interrupted(folder: Path, *experiment: str, duration_s: float = 0.3) -> Iterator[subprocess.Popen[str]]:
+    """Run an experiment, yield when its first trial has started, and interrupt it at the end of the context."""
+    with running(folder, written(folder, *experiment, duration_s=duration_s), "-o", "out") as process:
+        wait_for_trial(process, 1)
+        yield process
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
@@ -124,20 +115,17 @@ def callers_of_plugins(folder: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_pods_are_deleted_after_ctrl_c(tmp_path: Path) -> None:
-    lines = started(tmp_path, "[flannel-vxlan]", "{name: pod-start, pods: 100}")
-    while not next(lines).startswith("[1/"):
-        pass
-    # While plugins run: their caller has started the threads of all pods.
-    deadline = time.monotonic() + 60
-    while not any(len(list((path / "task").glob("*"))) > 1 for path in callers_of_plugins(tmp_path)):
-        assert time.monotonic() < deadline
-    lines.close()
+    def runs() -> bool:
+        """Return whether plugins run: their caller has started the threads of all pods."""
+        return any(len(list((path / "task").glob("*"))) > 1 for path in callers_of_plugins(tmp_path))
+
+    with interrupted(tmp_path, "[flannel-vxlan]", "{name: pod-start, pods: 100}") as process:
+        wait(runs, process, "plugins that run")
     assert callers_of_plugins(tmp_path) == []
 
 
 @pytest.mark.usefixtures("nothing_left")
 def test_services_are_removed_after_ctrl_c(tmp_path: Path) -> None:
-    lines = started(tmp_path, "[flannel-vxlan]", "{name: service, services: 100}", duration_s=20)
-    while not next(lines).startswith("[1/"):
-        pass
-    lines.close()
+    service = "{name: service, services: 100}"
+    with interrupted(tmp_path, "[flannel-vxlan]", service, duration_s=20) as process:
+        wait(lambda: list((tmp_path / "out" / "raw").glob("*/1/*")), process, "participants of the trial")

@@ -15,6 +15,7 @@ from k8sdds.campaign.expansion import expand
 from k8sdds.recommend import files
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.paths import native_program
+from tests import recordings
 from tests.conftest import Command
 from tests.unit.test_recommendation import answered
 
@@ -74,6 +75,14 @@ def test_perftest_accepts_the_measured_part_and_the_qos_profiles(middleware: str
         argv = [native_program("k8sdds-perftest"), "-pub", "-check", "-middleware", middleware, "-nic", "lo"]
         done = subprocess.run([*argv, "-qosFile", str(profile)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def test_a_recording_of_30_topics_can_be_searched(k8sdds: Command, tmp_path: Path) -> None:
+    recordings.rosbag2(tmp_path / "my-recording", recordings.robot(), "mcap-files")
+    assert k8sdds("init", "application", "my-robot", "--from", "my-recording").returncode == 0
+    done = k8sdds("recommend", "my-robot.yaml", "--dry-run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Dry run: all checks passed" in done.stdout and "cannot decide" not in done.stdout
 
 
 @pytest.mark.long

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from k8sdds.results.run_folder import RunFolder
-from tests.conftest import K8SDDS, Command, environment
+from tests.conftest import Command
+from tests.measuring import experiment, running, wait_for_trial
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-EXPERIMENT = """\
-name: small
-baseline: host
-repetitions: 2
-warmup_s: 0.1
-sweeps:
-  - {networks: [host, weavenet], test: throughput, payload_bytes: 1024}
-"""
+SWEEP = "  - {networks: [host, weavenet], test: throughput, payload_bytes: 1024}\n"
 
 PART = "{quantity: throughput_mbps, of: {network: weavenet}, to: {network: host}, is: lower}"
 
@@ -35,18 +28,13 @@ claims:
 
 
 def test_a_study_is_interrupted_resumed_and_judged(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    (tmp_path / "small.yaml").write_text(experiment(SWEEP, name="small", baseline="host", repetitions=2))
     (tmp_path / "claims.yaml").write_text(CLAIMS)
-    process = subprocess.Popen(
-        [str(K8SDDS), "reproduce", "./claims.yaml", "--duration", "0.3", "--seed", "7", "-o", "out"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), cwd=tmp_path,
-    )  # fmt: skip
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("[2/"):
-            process.send_signal(signal.SIGINT)
-            break
-    _, stderr = process.communicate(timeout=60)
+    args = ("./claims.yaml", "--duration", "0.3", "--seed", "7", "-o", "out")
+    with running(tmp_path, *args, command="reproduce") as process:
+        wait_for_trial(process, 2)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "continue: k8sdds reproduce --resume out" in stderr
     before = RunFolder.open(tmp_path / "out" / "small").attempts()

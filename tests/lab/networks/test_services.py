@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Command
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
-HEAD = """\
-name: services
-baseline: flannel-vxlan
-repetitions: 1
-duration_s: 1
-warmup_s: 0.2
-sweeps:
-"""
 EACH_KIND = """\
   - networks: flannel-vxlan
     payload_bytes: 1
@@ -68,7 +60,7 @@ def check(record: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_each_kind_of_address_with_each_kind_of_rules(k8sdds: Command, tmp_path: Path) -> None:
-    last = measured(k8sdds, tmp_path, HEAD + EACH_KIND)
+    last = measured(k8sdds, tmp_path, experiment(EACH_KIND, baseline="flannel-vxlan"))
     assert len(last) == 6
     for record in last:
         check(record)
@@ -77,7 +69,7 @@ def test_each_kind_of_address_with_each_kind_of_rules(k8sdds: Command, tmp_path:
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_networks_families_and_many_services(k8sdds: Command, tmp_path: Path) -> None:
-    last = measured(k8sdds, tmp_path, HEAD + NETWORKS)
+    last = measured(k8sdds, tmp_path, experiment(NETWORKS, baseline="flannel-vxlan"))
     assert len(last) == 21
     for record in last:
         check(record)

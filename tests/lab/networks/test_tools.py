@@ -8,15 +8,9 @@ import pytest
 
 from k8sdds.workloads import WORKLOADS
 from tests.conftest import Command
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
 TOOLS = """\
-name: tools
-baseline: flannel-vxlan
-repetitions: 1
-duration_s: 1
-warmup_s: 0
-sweeps:
   - networks: flannel-vxlan
     rate: 500
     test: [{name: tcp-stream, flows: 2}, udp-stream, ping]
@@ -30,7 +24,7 @@ sweeps:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_all_tools_in_a_campaign(k8sdds: Command, tmp_path: Path) -> None:
-    last = measured(k8sdds, tmp_path, TOOLS)
+    last = measured(k8sdds, tmp_path, experiment(TOOLS, baseline="flannel-vxlan", warmup_s=0))
     records = {record["test"]: record for record in last}
     assert len(last) == len(records) == 7
     for test, record in records.items():

@@ -15,42 +15,37 @@ SAMPLE = struct.Struct("<IIqiHBBI")
 HELLO, READY, START, ALIVE, END, REPORT, DONE, BYE, ABORT = range(9)
 PUBLISHER, SUBSCRIBER = 0, 1
 ALL = 0xFFFF
+PROCESS = 77
 
 
-def announcement(
-    kind: int,
-    role: int,
-    values: tuple[int, ...],
-    instance: int,
-    run: int = 0,
-    nonce: int = 0,
-    to: int = ALL,
-    version: int = VERSION,
-) -> bytes:
-    """Return the datagram of an announcement of participant 0."""
-    padded = (*values, *([0] * 8))[:8]
-    return LAYOUT.pack(MAGIC, kind, role, 0, to, version, instance, run, nonce, *padded)
-
-
-class FakePeer:
-    """Send HELLO and the announcements in `steps`, then stay silent, like a hung process."""
+class Announcer:
+    """A program on this host that sends the announcements of participant 0 in a role to participant 0 in the other."""
 
     def __init__(
-        self,
-        domain: int,
-        role: int,
-        steps: set[int],
-        instance: int = 77,
-        length: int = 100,
-        nonce: int = 0,
+        self, domain: int, role: int, nonce: int = 0, version: int = VERSION, own_port: bool = False
     ) -> None:
-        self.nonce = nonce
-        self.role, self.steps, self.instance, self.length = role, steps, instance, length
-        self.received: set[int] = set()
         base = 7400 + 250 * domain + 10
         self.peer = ("127.0.0.1", base + (1 - role))
+        self.role, self.nonce, self.version = role, nonce, version
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", base + role if instance == 77 else 0))
+        self.socket.bind(("127.0.0.1", base + role if own_port else 0))
+
+    def send(self, kind: int, *values: int, run: int = 0, to: int = ALL) -> None:
+        padded = (*values, *([0] * 8))[:8]
+        head = (MAGIC, kind, self.role, 0, to, self.version, PROCESS, run, self.nonce)
+        self.socket.sendto(LAYOUT.pack(*head, *padded), self.peer)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class FakePeer(Announcer):
+    """Send HELLO and the announcements in `steps`, then stay silent, like a hung process."""
+
+    def __init__(self, domain: int, role: int, steps: set[int], length: int = 100) -> None:
+        super().__init__(domain, role, own_port=True)
+        self.steps, self.length = steps, length
+        self.received: set[int] = set()
         self.socket.settimeout(0.02)
         self.data = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.data.bind(("127.0.0.1", 0))
@@ -66,15 +61,11 @@ class FakePeer:
     def __exit__(self, *_: object) -> None:
         self.stopping.set()
         self.thread.join()
-        self.socket.close()
+        self.close()
         self.data.close()
 
-    def send(self, kind: int, run: int = 0, *values: int) -> None:
-        message = announcement(kind, self.role, values, self.instance, run, self.nonce)
-        self.socket.sendto(message, self.peer)
-
     def _hello(self) -> None:
-        self.send(HELLO, 0, self.data.getsockname()[1], self.socket.getsockname()[1], 0)
+        self.send(HELLO, self.data.getsockname()[1], self.socket.getsockname()[1])
 
     def _run(self) -> None:
         self._hello()
@@ -90,19 +81,19 @@ class FakePeer:
 
     def _announce(self) -> None:
         if ALIVE in self.steps:
-            self.send(ALIVE, self.run)
+            self.send(ALIVE, run=self.run)
         if self.role == SUBSCRIBER and READY in self.steps and START not in self.received:
             self.send(READY)
-        if self.role == PUBLISHER:
-            if START in self.steps and READY in self.received:
-                self.send(START, self.run, 0, 0, 0, self.length, 0)
-            if END in self.steps and START in self.steps and READY in self.received:
-                self.send(END, self.run, 0)
-            if ABORT in self.steps and READY in self.received:
-                self.send(ABORT, self.run, 130)
+        if self.role == PUBLISHER and READY in self.received:
+            if START in self.steps:
+                self.send(START, 0, 0, 0, self.length, run=self.run)
+            if {START, END} <= self.steps:
+                self.send(END, run=self.run)
+            if ABORT in self.steps:
+                self.send(ABORT, 130, run=self.run)
 
     def _answer(
-        self, kind: int, role: int, _id: int, _to: int, _version: int, _instance: int, run: int, *_: int
+        self, kind: int, role: int, _id: int, _to: int, _version: int, _process: int, run: int, *_: int
     ) -> None:
         if role == self.role:
             return
@@ -113,8 +104,8 @@ class FakePeer:
             self.started.set()
         if kind == START and self.role == SUBSCRIBER and START in self.steps:
             self.run = run
-            self.send(READY, run)
+            self.send(READY, run=run)
         if kind == END and REPORT in self.steps:
-            self.send(REPORT, run, 5, 0, 0, 1, 2)
+            self.send(REPORT, 5, 0, 0, 1, 2, run=run)
         if kind == DONE and BYE in self.steps:
-            self.send(BYE, run)
+            self.send(BYE, run=run)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from k8sdds.perftest.command import DOMAINS
 
+ALL_PROTOCOLS, SO_RCVBUFFORCE, CLONE_NEWNET = 3, 33, 0x40000000
 REPOSITORY = Path(__file__).resolve().parents[3]
 FOLDERS = (Path(os.environ.get("K8SDDS_LIBEXEC", "/nonexistent")), REPOSITORY / "build/native/perftest")
 SLOWNESS = float(os.environ.get("K8SDDS_TEST_SLOWNESS", "1"))
 """How many times slower the programs are than usual, such as with sanitizers."""
 TIMEOUT_S = 120 * SLOWNESS  # longer than any test takes
+A, B = "10.99.0.1", "10.99.0.2"
+"""Addresses of the publisher and of the subscriber on a link (fixture `link`)."""
 
 
 def tool(name: str) -> Path:
@@ -143,6 +151,8 @@ class Perftest:
             command += ["-bestEffort"]
             if "-peer" not in args and "-multicast" not in args:
                 command += ["-peer", "127.0.0.1"]
+        if middleware == "zenoh" and "-transport" not in args:
+            command += ["-transport", "UDPv4" if "-bestEffort" in args else "TCPv4"]
         if netns:
             command = ["ip", "netns", "exec", netns, *command]
         process = Process([*within, *command, *map(str, args)], env or {})
@@ -156,20 +166,45 @@ class Perftest:
     def sub(self, *args: object, **options: object) -> Process:
         return self.start("-sub", *args, **options)  # type: ignore[arg-type]
 
-    def pair(
+    def begin(
         self,
         *both: object,
         pub: tuple = (),
         sub: tuple = (),
+        middleware: str | tuple[str, str] = "cyclonedds",
+        link: tuple[str, str] | None = None,
+        peers: bool = True,
         time: object = 0.3,
         warm_up: object = 0.1,
         **options: object,
     ) -> tuple[Process, Process]:
-        """Run a publisher and a subscriber to their end, and check that both succeed."""
-        subscriber = self.sub(*both, *sub, **options)
-        publisher = self.pub(*both, *pub, time=time, warm_up=warm_up, **options)
-        assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+        """Start a subscriber and a publisher, and return the publisher and the subscriber.
+
+        Args:
+            both: Arguments of both; `pub` and `sub` are those of one.
+            middleware: That of both, or that of the publisher and that of the subscriber.
+            link: Their network namespaces. With `peers`, each has the address of the other one.
+            options: More options of `start` for both.
+        """
+        publishes, subscribes = (middleware, middleware) if isinstance(middleware, str) else middleware
+        places = [{"nic": "eth0", "netns": netns} for netns in link] if link else [{}, {}]
+        to_sub, to_pub = (("-peer", address) if link and peers else () for address in (B, A))
+        subscriber = self.sub(*both, *sub, *to_pub, middleware=subscribes, **places[1], **options)
+        times = {"time": time, "warm_up": warm_up}
+        publisher = self.pub(*both, *pub, *to_sub, middleware=publishes, **times, **places[0], **options)
         return publisher, subscriber
+
+    def pair(self, *both: object, **options: object) -> tuple[Process, Process]:
+        """Run a publisher and a subscriber (`begin`) to their end, and check that both succeed."""
+        publisher, subscriber = self.begin(*both, **options)  # type: ignore[arg-type]
+        end_all(publisher, subscriber)
+        return publisher, subscriber
+
+
+def end_all(*processes: Process, codes: Sequence[int] = ()) -> None:
+    """Wait for processes and check their exit codes, which are 0 unless given."""
+    ended = [process.end() for process in processes]
+    assert ended == (list(codes) or [0] * len(processes)), (ended, [process.err for process in processes])
 
 
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -183,8 +218,61 @@ def sh(command: str) -> str:
     return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
 
 
+def route_multicast(link: tuple[str, str]) -> None:
+    """Let multicast packets leave by the link."""
+    for netns in link:
+        sh(f"ip -n {netns} route add 224.0.0.0/4 dev eth0")
+
+
+def filter_received(netns: str, *rules: str) -> None:
+    """Add rules of nft, in a table `t`, for what arrives by the link."""
+    chain = "add table netdev t; add chain netdev t in { type filter hook ingress device eth0 priority 0; }"
+    sh(
+        f"ip netns exec {netns} nft '{'; '.join([chain, *(f'add rule netdev t in {rule}' for rule in rules)])}'"
+    )
+
+
 def multicast_packets(netns: str) -> int:
-    """Return the number of multicast packets that the namespace has sent."""
     lines = [line.split() for line in sh(f"ip netns exec {netns} cat /proc/net/netstat").splitlines()]
     names, values = [line for line in lines if line[0] == "IpExt:"]
     return int(values[names.index("OutMcastPkts")])
+
+
+def preload(folder: Path, source: str) -> dict[str, str]:
+    """Compile a function in C; return the environment in which programs call it in place of that of a library."""
+    (folder / "preloaded.c").write_text(f"#define _GNU_SOURCE\n#include <dlfcn.h>\n{source}")
+    library = folder / "preloaded.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "preloaded.c", "-ldl"], check=True)
+    return {"LD_PRELOAD": str(library)}
+
+
+def packet_socket(netns: str) -> socket.socket:
+    """Return a socket that receives, without waiting, what eth0 of a network namespace carries."""
+
+    def opened() -> socket.socket:
+        with open(f"/run/netns/{netns}") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+        packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL_PROTOCOLS))
+        packets.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        packets.bind(("eth0", 0))
+        packets.setblocking(False)
+        return packets
+
+    with ThreadPoolExecutor(1) as thread:  # setns moves only the calling thread
+        return thread.submit(opened).result()
+
+
+def rtps_messages(packets: socket.socket) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Yield the GUID prefix and the submessages of each RTPS message that a socket has received."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            packet = packets.recv(65535)
+            start, found = packet.find(b"RTPS"), []
+            at = start + 20
+            while start >= 0 and at + 4 <= len(packet):
+                length = int.from_bytes(packet[at + 2 : at + 4], "little" if packet[at + 1] & 1 else "big")
+                end = at + 4 + length if length else len(packet)
+                found.append(packet[at:end])
+                at = end
+            yield packet[start + 8 : start + 20], found

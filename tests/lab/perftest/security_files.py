@@ -81,15 +81,19 @@ class Files:
 
     def certify(self, name: str, days: int = 30) -> None:
         request = self.folder / f"{name}.csr"
-        subject = f"/O=k8sdds test/CN={name}"
+        subject = f"/O=k8sdds test/CN={name}0"
         openssl("req", "-new", "-key", self.folder / f"{name}.key", "-subj", subject, "-out", request)
+        # An extension makes it a certificate of version 3, which TLS requires.
+        extension = self.folder / "extension"
+        extension.write_text("basicConstraints=CA:FALSE\n")
         openssl(
             *("x509", "-req", "-in", request, "-CA", self.folder / "identity.pem", "-CAcreateserial"),
+            *("-extfile", extension),
             *("-CAkey", self.folder / "identity.key", "-days", days, "-out", self.folder / f"{name}.pem"),
         )
 
     def permit(self, name: str, until: str = "2099-01-01T00:00:00", subject: str | None = None) -> None:
-        subject = subject or f"CN={name},O=k8sdds test"
+        subject = subject or f"CN={name}0,O=k8sdds test"
         self.sign(f"{name}-permissions", PERMISSIONS.format(xsd=XSD, subject=subject, until=until))
 
     def sign(self, name: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Test the age of information that a subscriber observes against a brute-force computation, and in runs."""
+"""Test the age of information that a subscriber observes, and the log of what arrived in each millisecond."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from perftest_tools import tool
+from perftest_tools import end_all, tool
+
+from k8sdds.results import arrivals as log_of_arrivals
 
 Arrivals = list[tuple[int, int]]
 """When each sample arrived and when it was due, in ns."""
@@ -32,7 +34,6 @@ def observed(begin: int, end: int, deadline: int, arrivals: Arrivals) -> dict:
 
 
 def gaps(begin: int, end: int, arrivals: Arrivals) -> list[int]:
-    """Return the times between fresh samples in the interval."""
     fresh = [now for i, (now, due) in enumerate(arrivals) if all(due > other for _, other in arrivals[:i])]
     bounds = [begin, *(now for now in fresh if begin < now < end), end]
     return [to - since for since, to in itertools.pairwise(bounds)]
@@ -119,33 +120,45 @@ def test_clocks_that_differ_by_years_overflow_nothing():
 RATE, STALL_S = 200, 0.3
 IN_FLIGHT_S = 0.1
 """How long the last sample of a process that was stopped may take to its subscriber."""
+PACED = ("-pacedTest", "-pubRate", f"{RATE}:sleep")
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw"])
-def test_a_publisher_that_stops_leaves_the_subscriber_blind(perftest, middleware):
-    subscriber = perftest.sub(middleware=middleware)
-    publisher = perftest.pub("-pacedTest", "-pubRate", f"{RATE}:sleep", time=1, middleware=middleware)
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw", "zenoh"])
+def test_a_publisher_that_stops_leaves_the_subscriber_blind(perftest, tmp_path, middleware):
+    log = tmp_path / log_of_arrivals.FILE
+    publisher, subscriber = perftest.begin(
+        pub=PACED, sub=("-arrivalsFile", log), time=1, middleware=middleware
+    )
     publisher.wait_for_phase("M")
     time.sleep(0.1)
     publisher.stop()
     time.sleep(IN_FLIGHT_S)
-    since = time.monotonic()
+    since_ns = time.monotonic_ns()
     time.sleep(STALL_S)
-    stalled_s = time.monotonic() - since
+    until_ns = time.monotonic_ns()
     publisher.signal(signal.SIGCONT)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err
-    arrivals = subscriber.k8sdds["arrivals"]
-    assert arrivals["blind_ns"] >= stalled_s * 1e9 and arrivals["gaps"] >= 1
+    end_all(publisher, subscriber)
+    arrivals, stalled_s = subscriber.k8sdds["arrivals"], (until_ns - since_ns) / 1e9
+    assert arrivals["blind_ns"] >= until_ns - since_ns and arrivals["gaps"] >= 1
     # The stall is one tooth of the age, whose last 10 ms are 1 % of the time.
     age = arrivals["age_ns"]
     assert age["max"] >= arrivals["blind_ns"] and age["mean"] >= stalled_s**2 / 2 * 1e9
     assert age["max"] >= age["p99"] >= (stalled_s - 0.01) * 1e9 * (1 - ERROR)
-    assert publisher.k8sdds["retransmitted_bytes"] == (0 if middleware == "cyclonedds" else None)
+    sent_again = publisher.k8sdds["retransmitted_bytes"]
+    if middleware == "zenoh":
+        assert sent_again < 10_000, "TCP probes a peer that does not acknowledge"
+    else:
+        assert sent_again == (0 if middleware == "cyclonedds" else None)
+    # It is a gap in the log, and the samples after it were due in it.
+    (logged,) = log_of_arrivals.of_subscriber(tmp_path).values()
+    after = [one for one in logged if one.at_us * 1000 > until_ns]
+    assert not [one for one in logged if since_ns <= one.at_us * 1000 <= until_ns]
+    assert after[0].late and after[0].max_delay_us >= 0.2e6
 
 
 def test_the_age_begins_with_samples_of_the_warm_up(perftest):
     period_ns = 10**9 / RATE
-    _, subscriber = perftest.pair(pub=("-pacedTest", "-pubRate", f"{RATE}:sleep"), time=0.5, warm_up=0.3)
+    _, subscriber = perftest.pair(pub=PACED, time=0.5, warm_up=0.3)
     arrivals = subscriber.k8sdds["arrivals"]
     assert arrivals["blind_ns"] >= 0.9 * period_ns
     assert arrivals["age_ns"]["max"] >= arrivals["blind_ns"] and arrivals["age_ns"]["mean"] >= period_ns / 2
@@ -154,3 +167,26 @@ def test_the_age_begins_with_samples_of_the_warm_up(perftest):
 def test_other_tests_have_no_age(perftest):
     publisher, subscriber = perftest.pair(pub=("-latencyTest",))
     assert subscriber.k8sdds["arrivals"] is None and publisher.k8sdds["retransmitted_bytes"] == 0
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw", "zenoh"])
+def test_every_sample_is_logged_when_it_arrives(perftest, tmp_path, middleware):
+    log = ("-arrivalsFile", tmp_path / log_of_arrivals.FILE)
+    _, subscriber = perftest.pair(pub=PACED, sub=log, time=0.5, middleware=middleware)
+    (logged,) = log_of_arrivals.of_subscriber(tmp_path).values()
+    result = subscriber.k8sdds
+    assert sum(one.samples for one in logged) == sum(one.fresh for one in logged) == result["received"] > 0
+    assert sum(one.late for one in logged) == result["arrivals"]["missed"]
+    assert [one.at_us for one in logged] == sorted(one.at_us for one in logged)
+    first, last = result["first_sample_monotonic_ns"] // 1000, result["last_sample_monotonic_ns"] // 1000
+    assert first - 1 <= logged[0].at_us <= logged[-1].at_us <= last + 1
+
+
+def test_what_is_too_long_to_be_logged_is_refused(perftest, tmp_path):
+    longest_s = int(log_of_arrivals.longest_s(publishers=1))
+    processes = perftest.begin(
+        pub=PACED, sub=("-arrivalsFile", tmp_path / log_of_arrivals.FILE), time=longest_s + 1
+    )
+    end_all(*processes, codes=(2, 2))
+    message = f"publisher 0 sends for {longest_s + 1} s; at most {longest_s} s of each publisher are logged"
+    assert message in processes[1].err

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from perftest_tools import end_all
 
 from k8sdds import workloads
 from k8sdds.model.measurement import ClockError, Measurement
@@ -37,7 +38,7 @@ def paced(perftest, tmp_path, middleware="cyclonedds", pub=(), sub=()):
         "-pacedTest", "-pubRate", f"{RATE}:sleep", "-latencyCount", 2, "-histogramFile", logs[1],
         time=SECONDS, within=pub, middleware=middleware,
     )  # fmt: skip
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    end_all(publisher, subscriber)
     return subscriber.k8sdds, publisher.k8sdds
 
 
@@ -46,7 +47,7 @@ def paced(perftest, tmp_path, middleware="cyclonedds", pub=(), sub=()):
     [((), shifted(SHIFT_S)), (shifted(SHIFT_S), ()), (shifted(SHIFT_S), shifted(2 * SHIFT_S))],
     ids=["subscriber", "publisher", "both"],
 )
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw", "zenoh"])
 def test_delays_between_different_clocks(perftest, tmp_path, middleware, pub, sub):
     subscriber, publisher = paced(perftest, tmp_path, middleware, pub, sub)
     first = [output["first_sample_monotonic_ns"] for output in (publisher, subscriber)]

@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from perftest_tools import SLOWNESS
+from perftest_tools import SLOWNESS, end_all
 
 
 @pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
@@ -33,26 +33,29 @@ def test_pair(perftest, middleware, both, test, receive):
     assert s["test"] == p["test"] == ("latency" if name == "latency_ns" else "throughput")
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
-@pytest.mark.parametrize("more", [(), ("-pubRate", "2000:sleep"), ("-batchSize", 4000)])
-def test_a_throughput_test_times_no_samples(perftest, middleware, more):
-    if middleware == "raw" and "-batchSize" in more:
-        more = ("-rawMode", "mmsg")
-    publisher, subscriber = perftest.pair(
-        *(more if "-rawMode" in more else ()), pub=() if "-rawMode" in more else more, middleware=middleware
-    )
+@pytest.mark.parametrize(
+    ("middleware", "both", "pub"),
+    [
+        ("cyclonedds", (), ()),
+        ("cyclonedds", (), ("-batchSize", 4000)),
+        ("raw", (), ("-pubRate", "2000:sleep")),
+        ("raw", ("-rawMode", "mmsg"), ()),
+    ],
+)
+def test_a_throughput_test_times_no_samples(perftest, middleware, both, pub):
+    publisher, subscriber = perftest.pair(*both, pub=pub, middleware=middleware)
     result = publisher.k8sdds
     assert result["sent"] > 0 and result["pings_sent"] == result["pongs_received"] == 0
     assert result["loaded_latency_ns"] is None
     assert subscriber.k8sdds["received"] > 0
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw", "zenoh"])
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
 def test_several_subscribers(perftest, middleware, test):
     subscribers = [perftest.sub("-sidMultiSubTest", i, middleware=middleware) for i in range(3)]
     publisher = perftest.pub("-numSubscribers", 3, *test, middleware=middleware)
-    assert [p.end() for p in (publisher, *subscribers)] == [0] * 4, publisher.err
+    end_all(publisher, *subscribers)
     reports = publisher.k8sdds["subscribers"]
     assert [r["id"] for r in reports] == [0, 1, 2]
     for i, subscriber in enumerate(subscribers):
@@ -63,7 +66,7 @@ def test_several_subscribers(perftest, middleware, test):
         assert publisher.k8sdds["latency_ns"]["count"] == publisher.k8sdds["pongs_received"] > 0
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw", "zenoh"])
 def test_several_publishers(perftest, middleware):
     subscribers = [
         perftest.sub("-numPublishers", 2, "-sidMultiSubTest", i, middleware=middleware) for i in range(2)
@@ -71,7 +74,7 @@ def test_several_publishers(perftest, middleware):
     publishers = [
         perftest.pub("-numSubscribers", 2, "-pidMultiPubTest", i, middleware=middleware) for i in range(2)
     ]
-    assert [p.end() for p in (*publishers, *subscribers)] == [0] * 4
+    end_all(*publishers, *subscribers)
     sent = sum(p.k8sdds["sent"] for p in publishers)
     for s in (subscriber.k8sdds for subscriber in subscribers):
         assert s["sent"] == sent and s["received"] + s["lost"] == sent
@@ -79,14 +82,14 @@ def test_several_publishers(perftest, middleware):
             assert s["lost"] == 0
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw", "zenoh"])
 def test_the_rate_is_that_of_the_common_interval(perftest, middleware):
     """The slow publisher begins later and ends earlier than the fast one: 0.3 s of 1.2 s are common."""
     subscriber = perftest.sub("-numPublishers", 2, middleware=middleware)
     fast = perftest.pub("-pubRate", "1000:sleep", warm_up=0.1, time=1.2, middleware=middleware)
     slow = perftest.pub("-pubRate", "200:sleep", "-pidMultiPubTest", 1, warm_up=0.5, time=0.3,
                         middleware=middleware)  # fmt: skip
-    assert [p.end() for p in (fast, slow, subscriber)] == [0] * 3, subscriber.err
+    end_all(fast, slow, subscriber)
     p, s = slow.k8sdds, subscriber.k8sdds
     common = s["common_interval"]
     span_ns = common["last_ns"] - common["first_ns"]
@@ -122,6 +125,7 @@ def test_times_between_samples(perftest, tmp_path):
     assert publisher.k8sdds["inter_arrival_ns"] is None
 
 
+SOON = ("-discoveryTimeout", 1)
 LENGTHS = {
     "cyclonedds": (28, 29, 1472, 1473, 14721, 65507),
     "raw": (28, 29, 1472, 1473, 65507),
@@ -146,64 +150,43 @@ def test_sample_of_64_mib(perftest):
     assert subscriber.k8sdds["received"] == 2
 
 
-def test_different_lengths_are_an_error(perftest):
-    subscriber = perftest.sub("-dataLen", 100)
-    publisher = perftest.pub("-dataLen", 200)
-    assert (subscriber.end(), publisher.end()) == (2, 2)
-    assert "-dataLen" in subscriber.err
+@pytest.mark.parametrize(
+    ("pub", "sub", "code", "reports", "message"),
+    [
+        (("-dataLen", 200), ("-dataLen", 100), 2, "sub", "-dataLen"),
+        (("-keyed", "-instances", 4), ("-keyed", "-instances", 3), 2, "sub", "give the same -instances"),
+        (("-keyed", *SOON), SOON, 3, "pub", "-keyed"),
+        # A writer without a reader is not started.
+        (("-topics", 3, *SOON), ("-topics", 2, *SOON), 3, "pub", "-topics"),
+    ],
+)
+def test_different_options_are_an_error(perftest, pub, sub, code, reports, message):
+    publisher, subscriber = perftest.begin(pub=pub, sub=sub)
+    end_all(publisher, subscriber, codes=(code, code))
+    assert message in {"pub": publisher, "sub": subscriber}[reports].err
 
 
-@pytest.mark.parametrize("method", ["spin", "sleep"])
-def test_rate(perftest, method):
-    publisher, _ = perftest.pair(pub=("-pubRate", f"200:{method}", "-latencyCount", 1), time=0.5)
+@pytest.mark.parametrize(
+    ("pub", "each"),
+    [
+        (("-pubRate", "200:spin", "-latencyCount", 1), 1),
+        (("-pubRate", "200:sleep", "-latencyCount", 7), 7),
+        # Enough pings for the 90th percentile.
+        (("-pubRate", "5000:sleep", "-loadedLatency", "-numIter", 2000), 10),
+    ],
+)
+def test_no_rate_is_exceeded_and_each_nth_sample_is_a_ping(perftest, pub, each):
+    publisher, _ = perftest.pair(pub=pub, time=0.4)
     result = publisher.k8sdds
-    assert 0 < result["sent"] <= 2 + 200 * result["measured_s"]  # never faster than -pubRate
-    assert result["pings_sent"] == result["sent"]
+    assert 0 < result["sent"] <= 2 + int(pub[1].partition(":")[0]) * result["measured_s"]
+    assert result["pings_sent"] == -(-result["sent"] // each)
 
 
-def test_latency_count(perftest):
-    publisher, _ = perftest.pair(pub=("-latencyCount", 7, "-numIter", 70), time=30)
-    assert publisher.k8sdds["pings_sent"] == 10
-
-
-def test_pings_suffice_for_the_90th_percentile(perftest):
-    publisher, _ = perftest.pair(pub=("-loadedLatency", "-numIter", 2000, "-pubRate", "5000:sleep"), time=0.4)
-    result = publisher.k8sdds
-    assert result["sent"] <= 2000 and result["pings_sent"] == -(-result["sent"] // 10)
-
-
-def test_batching(perftest):
-    publisher, subscriber = perftest.pair("-dataLen", 100, pub=("-batchSize", 4000))
-    assert publisher.k8sdds["qos"]["batch_bytes"] == 4000
-    assert subscriber.k8sdds["lost"] == 0
-    publisher, _ = perftest.pair("-dataLen", 3000, pub=("-batchSize", 4000))
-    assert (
-        publisher.k8sdds["qos"]["batch_bytes"] == 0
-    )  # like PerfTest: off for samples longer than half of it
-
-
-def test_send_queue_size(perftest):
-    publisher, subscriber = perftest.pair("-dataLen", 1000, pub=("-sendQueueSize", 10))
-    assert publisher.k8sdds["qos"]["send_queue"] == 10
-    assert subscriber.k8sdds["lost"] == 0
-
-
-def test_no_warm_up(perftest):
-    publisher, _ = perftest.pair(warm_up=0)
-    assert publisher.k8sdds["warmup_s"] == 0
-
-
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw", "zenoh"])
 def test_timeline_adds_up_to_the_totals(perftest, tmp_path, middleware):
     files = tmp_path / "pub.csv", tmp_path / "sub.csv"
-    publisher, subscriber = perftest.pair(
-        "-dataLen",
-        200,
-        pub=("-timelineFile", files[0]),
-        sub=("-timelineFile", files[1]),
-        time=0.55,
-        middleware=middleware,
-    )
+    pub, sub = (("-timelineFile", file) for file in files)
+    publisher, subscriber = perftest.pair("-dataLen", 200, pub=pub, sub=sub, time=0.55, middleware=middleware)
     for file, total in ((files[0], publisher.k8sdds["sent"]), (files[1], subscriber.k8sdds["received"])):
         rows = list(csv.DictReader(file.open()))
         assert sum(int(row["samples"]) for row in rows) == total
@@ -212,7 +195,7 @@ def test_timeline_adds_up_to_the_totals(perftest, tmp_path, middleware):
         assert elapsed == sorted(elapsed) and len(elapsed) >= 2
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "zenoh"])
 def test_environment_is_ignored(perftest, tmp_path, middleware):
     broken = tmp_path / "profiles.xml"
     broken.write_text("<dds>")
@@ -225,8 +208,7 @@ def test_environment_is_ignored(perftest, tmp_path, middleware):
 
 
 def test_only_the_selected_middleware_is_loaded(perftest):
-    subscriber = perftest.sub(middleware="raw")
-    publisher = perftest.pub(middleware="raw", time=20)
+    publisher, subscriber = perftest.begin(middleware="raw", time=20)
     subscriber.wait_for_phase("M")
     maps = Path(f"/proc/{publisher.popen.pid}/maps").read_text()
     assert "libk8sdds-perftest-raw.so" in maps and "libddsc" not in maps

@@ -102,14 +102,14 @@ def test_files_of_another_authority_are_reported(
 @pytest.mark.parametrize("middleware", MIDDLEWARES)
 def test_permissions_of_another_participant_are_reported(perftest, valid: Files, middleware: str) -> None:
     args = valid.options("pub", securePermissionsFile=valid.folder / "sub-permissions.p7s")
-    assert_rejected(perftest, middleware, args, "-securePermissionsFile", "only for: CN=sub,O=k8sdds test")
+    assert_rejected(perftest, middleware, args, "-securePermissionsFile", "only for: CN=sub0,O=k8sdds test")
 
 
 def test_fastdds_requires_subject_names_in_rfc_2253_order(perftest, files: Files) -> None:
-    files.permit("pub", subject="O=k8sdds test,CN=pub")
+    files.permit("pub", subject="O=k8sdds test,CN=pub0")
     args = files.options("pub")
     assert_rejected(
-        perftest, "fastdds", args, "-securePermissionsFile", "RFC 2253 order: 'CN=pub,O=k8sdds test'"
+        perftest, "fastdds", args, "-securePermissionsFile", "RFC 2253 order: 'CN=pub0,O=k8sdds test'"
     )
     assert perftest.run("-pub", "-check", "-middleware", "cyclonedds", *args).returncode == 0
 

@@ -3,27 +3,13 @@
 import subprocess
 
 import pytest
-from perftest_tools import multicast_packets, sh
-
-A = "10.99.0.1"
+from perftest_tools import A, end_all, filter_received, multicast_packets, sh
 
 
 def server(netns, number, port):
     """Start a discovery server with the id that participants expect for the n-th server."""
-    command = [
-        "ip",
-        "netns",
-        "exec",
-        netns,
-        "fast-discovery-server",
-        "-i",
-        str(number),
-        "-l",
-        A,
-        "-p",
-        str(port),
-    ]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    command = f"ip netns exec {netns} fast-discovery-server -i {number} -l {A} -p {port}"
+    return subprocess.Popen(command.split(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def stop(servers):
@@ -43,12 +29,11 @@ def test_two_discovery_servers(perftest, link, missing):
     try:
         both = ["-discoveryTimeout", 15, "-discovery", "server"]
         both += [argument for name in names for argument in ("-discoveryServer", name)]
-        subscriber = perftest.sub(*both, nic="eth0", netns=link[1], middleware="fastdds")
-        publisher = perftest.pub(*both, time=2, nic="eth0", netns=link[0], middleware="fastdds")
+        publisher, subscriber = perftest.begin(*both, link=link, peers=False, middleware="fastdds", time=2)
         if missing.startswith("both"):
             publisher.wait_for_phase("M")
             stop(servers)
-        assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+        end_all(publisher, subscriber)
         assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
         assert publisher.k8sdds["options"]["discoveryServer"] == names
     finally:
@@ -61,9 +46,7 @@ def test_peers_are_discovered_without_an_address(perftest, link, pub, sub):
     """By the default, and by the option that names it."""
     both = ("-discovery", "multicast") if pub == sub else ()
     before = multicast_packets(link[0])
-    subscriber = perftest.sub(*both, nic="eth0", netns=link[1], middleware=sub)
-    publisher = perftest.pub(*both, nic="eth0", netns=link[0], middleware=pub)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    publisher, subscriber = perftest.pair(*both, link=link, peers=False, middleware=(pub, sub))
     assert publisher.k8sdds["options"]["discovery"] == "multicast"
     assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
     assert multicast_packets(link[0]) - before < 100 < publisher.k8sdds["sent"], "samples use unicast"
@@ -72,14 +55,10 @@ def test_peers_are_discovered_without_an_address(perftest, link, pub, sub):
 @pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
 def test_a_network_that_drops_multicast_needs_an_address(perftest, link, middleware):
     for netns in link:
-        sh(
-            f"ip netns exec {netns} nft 'add table ip t; add chain ip t i {{ type filter hook input priority 0; }};"
-            " add rule ip t i ip daddr 224.0.0.0/4 drop'"
-        )
-    subscriber = perftest.sub("-discoveryTimeout", 2, nic="eth0", netns=link[1], middleware=middleware)
-    publisher = perftest.pub("-discoveryTimeout", 2, nic="eth0", netns=link[0], middleware=middleware)
-    assert (publisher.end(), subscriber.end()) == (3, 3)
-    for process in (publisher, subscriber):
+        filter_received(netns, "ip daddr 224.0.0.0/4 drop")
+    processes = perftest.begin("-discoveryTimeout", 2, link=link, peers=False, middleware=middleware)
+    end_all(*processes, codes=(3, 3))
+    for process in processes:
         assert "searched by multicast" in process.err and "add -peer ADDR" in process.err
 
 
@@ -90,6 +69,4 @@ def test_an_interface_without_multicast_reaches_this_host_only(perftest, link, m
     alone = perftest.pub("-discoveryTimeout", 1, nic="eth0", netns=link[0], middleware=middleware)
     assert alone.end() == 3
     assert "searched on this host only" in alone.err and "add -peer ADDR" in alone.err
-    subscriber = perftest.sub(nic="eth0", netns=link[0], middleware=middleware)
-    publisher = perftest.pub(nic="eth0", netns=link[0], middleware=middleware)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    perftest.pair(link=(link[0], link[0]), peers=False, middleware=middleware)

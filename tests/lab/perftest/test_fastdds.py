@@ -3,37 +3,30 @@
 import json
 
 import pytest
-from perftest_tools import sh
+from perftest_tools import A, end_all, route_multicast, sh
+from security_files import Files
 
-BOTH_WAYS = [("cyclonedds", "fastdds"), ("fastdds", "cyclonedds")]
-A, B = "10.99.0.1", "10.99.0.2"
+BOTH_WAYS = pytest.mark.parametrize("middleware", [("cyclonedds", "fastdds"), ("fastdds", "cyclonedds")])
 
 
-@pytest.mark.parametrize(("publishes", "subscribes"), BOTH_WAYS)
+@BOTH_WAYS
 @pytest.mark.parametrize("test", [("-latencyTest",), ("-dataLen", 40000)])
-def test_understands_cyclonedds(perftest, publishes, subscribes, test):
-    subscriber = perftest.sub(middleware=subscribes)
-    publisher = perftest.pub(*test, middleware=publishes)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+def test_understands_cyclonedds(perftest, middleware, test):
+    publisher, subscriber = perftest.pair(pub=test, middleware=middleware)
     assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
     assert subscriber.k8sdds["lost"] == 0
 
 
-@pytest.mark.parametrize(("publishes", "subscribes"), BOTH_WAYS)
-def test_understands_cyclonedds_by_multicast(perftest, link, publishes, subscribes):
-    for netns in link:
-        sh(f"ip -n {netns} route add 224.0.0.0/4 dev eth0")
-    subscriber = perftest.sub("-multicast", nic="eth0", netns=link[1], middleware=subscribes)
-    publisher = perftest.pub("-multicast", nic="eth0", netns=link[0], middleware=publishes)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+@BOTH_WAYS
+def test_understands_cyclonedds_by_multicast(perftest, link, middleware):
+    route_multicast(link)
+    publisher, subscriber = perftest.pair("-multicast", link=link, peers=False, middleware=middleware)
     assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
 
 
 def test_pings_are_not_acknowledged_one_by_one(perftest, link):
     pings = ("-latencyTest", "-numIter", 10000)
-    subscriber = perftest.sub("-peer", A, nic="eth0", netns=link[1], middleware="fastdds")
-    publisher = perftest.pub(*pings, "-peer", B, nic="eth0", netns=link[0], middleware="fastdds", time=30)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    publisher, _ = perftest.pair(pub=pings, link=link, middleware="fastdds", time=30)
     received = int(sh(f"ip netns exec {link[0]} cat /sys/class/net/eth0/statistics/rx_packets"))
     assert publisher.k8sdds["pongs_received"] == 10000 <= received < 16000  # pongs of the warm-up included
 
@@ -42,9 +35,8 @@ def test_pings_are_not_acknowledged_one_by_one(perftest, link):
 def test_shared_memory_carries_the_samples(perftest, link, test):
     """Both processes are in one namespace, whose loopback interface carries only the discovery."""
     both = ("-transport", "SHMEM", "-dataLen", 8192, "-peer", A)
-    subscriber = perftest.sub(*both, nic="eth0", netns=link[0], middleware="fastdds")
-    publisher = perftest.pub(*both, *test, nic="eth0", netns=link[0], middleware="fastdds")
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    one = (link[0], link[0])
+    publisher, subscriber = perftest.pair(*both, pub=test, link=one, peers=False, middleware="fastdds")
     delivered = subscriber.k8sdds["received"]
     assert delivered == publisher.k8sdds["sent"] > 10
     interfaces = json.loads(sh(f"ip -n {link[0]} -s -j link show"))
@@ -63,3 +55,25 @@ def test_asynchronous_publishing_with_a_flow_controller(perftest):
     # An interval contains at most one more period than its length, at both ends.
     periods = subscriber.k8sdds["measured_s"] / 0.02 + 2
     assert subscriber.k8sdds["received"] * 4096 <= periods * 65536
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Encrypt the payload and discovery, and sign the metadata."""
+    return Files(tmp_path_factory.mktemp("security"), data="ENCRYPT", metadata="SIGN", discovery="ENCRYPT")
+
+
+@pytest.mark.parametrize("algorithm", ["aes-128-gcm", "aes-256-gcm"])
+def test_protected_samples_arrive(perftest, files, algorithm):
+    roles = {"pub": files.options("pub"), "sub": files.options("sub")}
+    aes = ("-secureEncryptionAlgorithm", algorithm)
+    publisher, subscriber = perftest.pair(*aes, **roles, middleware="fastdds")
+    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
+    assert publisher.k8sdds["handshake_s"] > 0 and subscriber.k8sdds["handshake_s"] > 0
+    assert "PRIVATE KEY" not in publisher.out + publisher.err + subscriber.out + subscriber.err
+
+
+def test_unprotected_peer_is_rejected(perftest, files):
+    processes = perftest.begin("-discoveryTimeout", 2, pub=files.options("pub"), middleware="fastdds")
+    end_all(*processes, codes=(3, 3))
+    assert processes[0].k8sdds["handshake_s"] is None

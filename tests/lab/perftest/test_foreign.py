@@ -1,57 +1,24 @@
 """Test that messages and samples of other programs on the network neither end a run nor count in it."""
 
 import contextlib
-import socket
 import time
 
 import pytest
-from fake_peer import (
-    ABORT,
-    ALL,
-    HELLO,
-    LAYOUT,
-    PUBLISHER,
-    READY,
-    SAMPLE,
-    START,
-    SUBSCRIBER,
-    VERSION,
-    announcement,
-)
-from perftest_tools import SLOWNESS, BackendTool
+from fake_peer import ABORT, HELLO, LAYOUT, PUBLISHER, READY, SAMPLE, START, SUBSCRIBER, VERSION, Announcer
+from perftest_tools import SLOWNESS, BackendTool, end_all
 
 NONCE = "0123456789abcdef"
 OTHER = "fedcba9876543210"
 RUN = {"K8SDDS_NONCE": NONCE}
 
 
-class Spoofer:
-    """A program on this host that knows the protocol, but not the nonce of the run, or another version of it."""
-
-    def __init__(self, domain: int, role: int, nonce: int = 0, version: int = VERSION) -> None:
-        self.target = ("127.0.0.1", 7400 + 250 * domain + 10 + (1 - role))
-        self.role, self.nonce, self.version = role, nonce, version
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-
-    def send(self, kind: int, *values: int, run: int = 0, to: int = ALL, instance: int = 99) -> None:
-        message = announcement(kind, self.role, values, instance, run, self.nonce, to, self.version)
-        self.socket.sendto(message, self.target)
-
-    def hello(self) -> None:
-        port = self.socket.getsockname()[1]
-        self.send(HELLO, port, port, 0)
-
-    def close(self) -> None:
-        self.socket.close()
-
-
 @pytest.fixture
 def spoofer(perftest):
     spoofers = []
 
-    def create(role: int, nonce: int = 0, version: int = VERSION) -> Spoofer:
-        spoofers.append(Spoofer(perftest.domain, role, nonce, version))
+    def create(role: int, nonce: int = 0, version: int = VERSION) -> Announcer:
+        """Return a program that does not know the nonce of the run, or another version of the protocol."""
+        spoofers.append(Announcer(perftest.domain, role, nonce, version))
         return spoofers[-1]
 
     yield create
@@ -59,8 +26,12 @@ def spoofer(perftest):
         created.close()
 
 
-def _port_for_samples(listener: Spoofer) -> int:
-    """Return the port that a subscriber names in its answer to a HELLO."""
+def hello(spoofer: Announcer) -> None:
+    port = spoofer.socket.getsockname()[1]
+    spoofer.send(HELLO, port, port)
+
+
+def _port_for_samples(listener: Announcer) -> int:
     listener.socket.settimeout(0.1)
     own = listener.socket.getsockname()[1]
     for _ in range(100):  # until the subscriber has opened its socket
@@ -80,7 +51,7 @@ def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
     assert "socket receive buffer" in subscriber.popen.stderr.readline()  # it has opened its sockets
     as_publisher, as_subscriber = spoofer(PUBLISHER, nonce), spoofer(SUBSCRIBER, nonce)
     for _ in range(50):  # before the true publisher exists
-        as_publisher.hello()
+        hello(as_publisher)
         as_publisher.send(START, 0, 0, 0, 1 << 31, run=5)
         as_publisher.send(START, 0, 0, 0, 1 << 20, run=5)
         as_publisher.send(ABORT, 2, to=0)
@@ -93,7 +64,7 @@ def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
         as_subscriber.send(READY)
         as_subscriber.send(ABORT, 2)
         time.sleep(0.002)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    end_all(publisher, subscriber)
     assert subscriber.k8sdds["received"] > 0
     assert subscriber.k8sdds["foreign_messages"] >= 200
     assert publisher.k8sdds["foreign_messages"] > 0
@@ -104,11 +75,11 @@ def test_announcements_of_another_version_are_ignored(perftest, spoofer):
     subscriber = perftest.sub(middleware="raw", env=RUN)
     newer = spoofer(PUBLISHER, int(NONCE, 16), version=VERSION + 1)
     for _ in range(20 * round(SLOWNESS)):
-        newer.hello()
+        hello(newer)
         newer.send(START, 0, 0, 0, 1 << 20, run=5)
         time.sleep(0.005)
     publisher = perftest.pub(middleware="raw", env=RUN)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    end_all(publisher, subscriber)
     assert subscriber.k8sdds["foreign_messages"] >= 20
 
 
@@ -121,7 +92,7 @@ def test_announcements_of_another_version_are_ignored_with_dds(perftest, middlew
             time.sleep(0.005)
         # The writer of the announcements keeps the last ones for a subscriber that finds it late.
         publisher = perftest.pub(middleware=middleware, env=RUN)
-        assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+        end_all(publisher, subscriber)
     assert subscriber.k8sdds["foreign_messages"] > 0
 
 
@@ -133,7 +104,7 @@ def test_an_abort_without_the_number_of_the_process_is_ignored(perftest, spoofer
         as_publisher.send(ABORT, 2, to=0)
         time.sleep(0.01)
     publisher = perftest.pub(middleware="raw")
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    end_all(publisher, subscriber)
 
 
 def test_samples_that_were_not_announced_do_not_count(perftest, spoofer):
@@ -167,7 +138,7 @@ def test_samples_of_a_foreign_dds_writer_do_not_count(perftest, middleware):
     strangers[1].wait_for_phase("M")
     subscriber = perftest.sub(middleware=middleware, env=RUN)
     publisher = perftest.pub("-pubRate", "500:sleep", middleware=middleware, env=RUN, time=0.5 * SLOWNESS)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    end_all(publisher, subscriber)
     result = subscriber.k8sdds
     assert result["received"] == publisher.k8sdds["sent"] and result["lost"] == 0
     assert result["foreign_samples"] > 0 and result["foreign_messages"] > 0
@@ -176,7 +147,7 @@ def test_samples_of_a_foreign_dds_writer_do_not_count(perftest, middleware):
 def test_peers_with_different_nonces_report_why_they_do_not_meet(perftest):
     subscriber = perftest.sub("-discoveryTimeout", 1 * SLOWNESS, env=RUN)
     publisher = perftest.pub("-discoveryTimeout", 1 * SLOWNESS)
-    assert (publisher.end(), subscriber.end()) == (3, 3)
+    end_all(publisher, subscriber, codes=(3, 3))
     assert "messages of another run (K8SDDS_NONCE)" in publisher.k8sdds["exit"]["reason"]
 
 

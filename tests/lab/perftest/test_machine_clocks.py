@@ -69,7 +69,6 @@ class Chrony:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, config: str, *within: str) -> None:
-        """Start a chronyd with this configuration."""
         file = self.folder / f"{name}.conf"
         file.write_text(config + "cmdport 0\n")
         argv = [*within, self.folder / "usr/sbin/chronyd", "-d", "-x", "-u", "root", "-f", file]
@@ -84,7 +83,6 @@ class Chrony:
         self.start(machine.target.name, config, *machine.inside())
 
     def stop(self, name: str) -> None:
-        """Stop a chronyd."""
         process = self.processes.pop(name)
         process.terminate()
         process.wait(60)

@@ -6,7 +6,6 @@ import pytest
 from perftest_tools import sh
 from security_files import Files
 
-A, B = "10.99.0.1", "10.99.0.2"
 MTU = 1400  # shorter than the libraries' messages and retransmits
 HEADERS = 28  # of IP and UDP
 
@@ -21,13 +20,9 @@ def run(perftest, link, middleware, both, pub=(), security=None):
     for netns in link:
         sh(f"ip -n {netns} link set eth0 mtu {MTU}")
     secured = [security.options(role) if security else () for role in ("sub", "pub")]
-    subscriber = perftest.sub(
-        *both, *secured[0], "-peer", A, nic="eth0", netns=link[1], middleware=middleware
+    publisher, subscriber = perftest.pair(
+        *both, pub=(*pub, *secured[1]), sub=secured[0], link=link, middleware=middleware
     )
-    publisher = perftest.pub(
-        *both, *pub, *secured[1], "-peer", B, nic="eth0", netns=link[0], middleware=middleware
-    )
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     if middleware != "raw":
         assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
     return publisher.k8sdds["transport"], sum(map(fragments_created, link))
@@ -72,9 +67,8 @@ def test_the_handshake_of_fastdds_fits_in_the_shortest_message(perftest, link, p
     both = ("-dataLen", 65536, "-messageSizeMax", 8192)
     transport, _ = run(perftest, link, "fastdds", both, security=protected)
     assert transport["max_message_bytes"] == 8192
-    rejected = perftest.run(
-        "-pub", "-check", "-middleware", "fastdds", *protected.options("pub"), "-messageSizeMax", 8191
-    )
+    check = ("-pub", "-check", "-middleware", "fastdds", *protected.options("pub"))
+    rejected = perftest.run(*check, "-messageSizeMax", 8191)
     assert rejected.returncode == 2 and "give at least 8192" in rejected.stderr
 
 

@@ -42,24 +42,14 @@ def test_the_file_is_applied(perftest, config, middleware, text):
     assert subscriber.k8sdds["transport"][name] < publisher.k8sdds["transport"][name]
 
 
-def test_fastdds_publishes_asynchronously_on_request(perftest, config):
-    text = (
-        "<qos><publishMode><kind>ASYNCHRONOUS</kind></publishMode></qos>"
-        "<times><heartbeatPeriod><nanosec>50000000</nanosec></heartbeatPeriod></times>"
-    )
-    asynchronous = config(WRITER.format(text))
-    publisher, subscriber = perftest.pair(pub=("-middlewareConfig", asynchronous), middleware="fastdds")
-    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
-
-
 def test_a_campaign_checks_the_file_with_the_publish_mode(perftest, config):
-    text = "<qos><publishMode><kind>ASYNCHRONOUS</kind></publishMode></qos>"
+    text = WRITER.format("<qos><publishMode><kind>ASYNCHRONOUS</kind></publishMode></qos>")
     cell = Cell(
         network="host",
         test="throughput",
         payload_bytes=1024,
         middleware="fastdds",
-        middleware_config=config(WRITER.format(text)),
+        middleware_config=config(text),
     )
     fastdds = middleware.find(cell.middleware)
     assert fastdds.refused_files(cell) is None

@@ -2,76 +2,85 @@
 
 import json
 import re
+from typing import NamedTuple
 
 import pytest
 
-LATENCY_INTERVAL = "Length (Bytes), Latency (μs), Ave (μs), Std (μs), Min (μs), Max (μs)"
-LATENCY_SUMMARY = (
-    "Sample Size (Bytes), Ave (μs), Std (μs), Min (μs), Max (μs), 50% (μs), 90% (μs), 99% (μs), "
-    "99.99% (μs), 99.9999% (μs)"
-)
-THROUGHPUT_INTERVAL = "Length (Bytes), Total Samples,  Samples/s, Avg Samples/s,     Mbps,  Avg Mbps, Lost Samples, Lost Samples (%)"
-THROUGHPUT_SUMMARY = (
-    "Sample Size (Bytes), Total Samples, Avg Samples/s,    Avg Mbps, Lost Samples, Lost Samples (%)"
-)
 INTEGER, ONE_DECIMAL, TWO_DECIMALS = r"\d+", r"\d+\.\d", r"\d+\.\d\d"
-LATENCY_ROW = [INTEGER, INTEGER, INTEGER, ONE_DECIMAL, INTEGER, INTEGER]
-LATENCY_SUMMARY_ROW = [INTEGER, INTEGER, ONE_DECIMAL, *[INTEGER] * 7]
-THROUGHPUT_ROW = [INTEGER, INTEGER, INTEGER, INTEGER, ONE_DECIMAL, ONE_DECIMAL, INTEGER, TWO_DECIMALS]
-THROUGHPUT_SUMMARY_ROW = [INTEGER, INTEGER, INTEGER, ONE_DECIMAL, INTEGER, TWO_DECIMALS]
 
 
-def check_row(row: str, header: str, cells: list[str]) -> None:
-    """Check that each cell matches its pattern and is at least as wide as its title."""
-    titles = header.split(",")
-    values = row.split(",")
-    assert len(values) == len(titles) == len(cells), row
-    for cell, title, pattern in zip(values, titles, cells, strict=True):
-        assert re.fullmatch(rf" *{pattern}", cell), row
-        assert len(cell) == max(len(title), len(cell.strip()) + (title is not titles[0])), (row, title)
+class Table(NamedTuple):
+    """A table of PerfTest: its title, its header, and the patterns of the cells of a row."""
+
+    title: str
+    header: str
+    cells: list[str]
+
+    def check(self, lines: list[str], cpu: bool) -> None:
+        """Check the header and the rows: each cell matches its pattern and is at least as wide as its title."""
+        header = self.header + (", CPU (%)" if cpu else "")
+        cells = [*self.cells, *([TWO_DECIMALS] if cpu else [])]
+        assert lines[0] == header and len(lines) > 1
+        titles = header.split(",")
+        for row in lines[1:]:
+            values = row.split(",")
+            assert len(values) == len(titles) == len(cells), row
+            for cell, title, pattern in zip(values, titles, cells, strict=True):
+                assert re.fullmatch(rf" *{pattern}", cell), row
+                width = max(len(title), len(cell.strip()) + (title is not titles[0]))
+                assert len(cell) == width, (row, title)
+
+
+LATENCY_INTERVALS = Table(
+    "Intervals One-Way Latency for 1024 Bytes:",
+    "Length (Bytes), Latency (μs), Ave (μs), Std (μs), Min (μs), Max (μs)",
+    [INTEGER, INTEGER, INTEGER, ONE_DECIMAL, INTEGER, INTEGER],
+)
+LATENCY_SUMMARY = Table(
+    "One-way Latency Summary:",
+    "Sample Size (Bytes), Ave (μs), Std (μs), Min (μs), Max (μs), 50% (μs), 90% (μs), 99% (μs), "
+    "99.99% (μs), 99.9999% (μs)",
+    [INTEGER, INTEGER, ONE_DECIMAL, *[INTEGER] * 7],
+)
+THROUGHPUT_INTERVALS = Table(
+    "Interval Throughput for 1024 Bytes:",
+    "Length (Bytes), Total Samples,  Samples/s, Avg Samples/s,     Mbps,  Avg Mbps, Lost Samples, Lost Samples (%)",
+    [INTEGER, INTEGER, INTEGER, INTEGER, ONE_DECIMAL, ONE_DECIMAL, INTEGER, TWO_DECIMALS],
+)
+THROUGHPUT_SUMMARY = Table(
+    "Throughput Summary:",
+    "Sample Size (Bytes), Total Samples, Avg Samples/s,    Avg Mbps, Lost Samples, Lost Samples (%)",
+    [INTEGER, INTEGER, INTEGER, ONE_DECIMAL, INTEGER, TWO_DECIMALS],
+)
 
 
 @pytest.mark.parametrize("cpu", [False, True])
 @pytest.mark.parametrize("test", [("-loadedLatency",), ("-latencyTest",)])
 def test_csv(perftest, test, cpu):
     both = ("-dataLen", 1024) + (("-cpu",) if cpu else ())
-    subscriber = perftest.sub(*both, output="csv")
-    publisher = perftest.pub(*both, *test, time=2.2, output="csv")
-    assert (publisher.end(), subscriber.end()) == (0, 0)
-    cpu_title, cpu_cell = (", CPU (%)" if cpu else ""), ([TWO_DECIMALS] if cpu else [])
-
-    lines = publisher.out.splitlines()
-    assert lines[:2] == ["Intervals One-Way Latency for 1024 Bytes:", LATENCY_INTERVAL + cpu_title]
-    assert lines[-3:-1] == ["One-way Latency Summary:", LATENCY_SUMMARY + cpu_title]
-    assert len(lines) > 5
-    for row in lines[2:-3]:
-        check_row(row, lines[1], LATENCY_ROW + cpu_cell)
-    check_row(lines[-1], lines[-2], LATENCY_SUMMARY_ROW + cpu_cell)
-
-    lines = subscriber.out.splitlines()
-    assert lines[:2] == ["Interval Throughput for 1024 Bytes:", THROUGHPUT_INTERVAL + cpu_title]
-    assert lines[-3:-1] == ["Throughput Summary:", THROUGHPUT_SUMMARY + cpu_title]
-    assert len(lines) > 5
-    for row in lines[2:-3]:
-        check_row(row, lines[1], THROUGHPUT_ROW + cpu_cell)
-    check_row(lines[-1], lines[-2], THROUGHPUT_SUMMARY_ROW + cpu_cell)
-    assert publisher.out.endswith("\n") and subscriber.out.endswith("\n")
+    publisher, subscriber = perftest.pair(*both, pub=test, time=2.2, output="csv")
+    for process, intervals, summary in (
+        (publisher, LATENCY_INTERVALS, LATENCY_SUMMARY),
+        (subscriber, THROUGHPUT_INTERVALS, THROUGHPUT_SUMMARY),
+    ):
+        lines = process.out.splitlines()
+        assert (lines[0], lines[-3]) == (intervals.title, summary.title) and process.out.endswith("\n")
+        intervals.check(lines[1:-3], cpu)
+        summary.check(lines[-2:], cpu)
 
 
 def test_csv_without_intervals_has_one_header_and_one_row(perftest):
     publisher, subscriber = perftest.pair("-noPrintIntervals", "-cpu", pub=("-loadedLatency",), output="csv")
-    header, row = publisher.out.splitlines()
-    assert header == LATENCY_SUMMARY + ", CPU (%)"
-    check_row(row, header, [*LATENCY_SUMMARY_ROW, TWO_DECIMALS])
-    header, row = subscriber.out.splitlines()
-    assert header == THROUGHPUT_SUMMARY + ", CPU (%)"
-    check_row(row, header, [*THROUGHPUT_SUMMARY_ROW, TWO_DECIMALS])
+    for process, summary in ((publisher, LATENCY_SUMMARY), (subscriber, THROUGHPUT_SUMMARY)):
+        lines = process.out.splitlines()
+        summary.check(lines, cpu=True)
+        assert len(lines) == 2
 
 
 def test_csv_has_no_latencies_if_no_samples_were_timed(perftest):
     publisher, subscriber = perftest.pair(time=1.2, output="csv")
     assert publisher.out == "" and "-loadedLatency" in publisher.err
-    assert THROUGHPUT_SUMMARY in subscriber.out
+    assert THROUGHPUT_SUMMARY.header in subscriber.out
 
 
 def test_percentiles_with_too_few_episodes_above_them_are_named(perftest):
@@ -85,56 +94,17 @@ def test_percentiles_with_too_few_episodes_above_them_are_named(perftest):
 
 
 KEYS = [
-    "schema",
-    "version",
-    "role",
-    "id",
-    "test",
-    "exit",
-    "middleware",
-    "options",
-    "transport",
-    "qos",
-    "handshake_s",
-    "matched_at_ns",
-    "discovery_s",
-    "warmup_s",
-    "measured_s",
-    "ended_by",
-    "sent",
-    "received",
-    "warmup_received",
-    "duplicates",
-    "lost",
-    "out_of_order",
-    "retransmitted_bytes",
-    "foreign_samples",
-    "foreign_messages",
-    "samples_per_s",
-    "throughput_mbps",
-    "first_sample_monotonic_ns",
-    "last_sample_monotonic_ns",
-    "common_interval",
-    "latency_ns",
-    "loaded_latency_ns",
-    "one_way_ns",
-    "one_way_realtime_ns",
-    "half_round_trip_ns",
-    "inter_arrival_ns",
-    "schedule",
-    "arrivals",
-    "instances",
-    "writers",
-    "pings_sent",
-    "pongs_received",
-    "pongs_timed_out",
-    "subscribers",
-    "cpu_s",
+    "schema", "version", "role", "id", "test", "exit", "middleware", "options", "transport", "qos", "handshake_s",
+    "matched_at_ns", "discovery_s", "warmup_s", "measured_s", "ended_by", "sent", "received", "warmup_received",
+    "duplicates", "lost", "out_of_order", "retransmitted_bytes", "foreign_samples", "foreign_messages", "samples_per_s",
+    "throughput_mbps", "first_sample_monotonic_ns", "last_sample_monotonic_ns", "common_interval", "latency_ns",
+    "loaded_latency_ns", "one_way_ns", "one_way_realtime_ns", "half_round_trip_ns", "inter_arrival_ns", "schedule",
+    "arrivals", "instances", "writers", "pings_sent", "pongs_received", "pongs_timed_out", "subscribers", "cpu_s",
     "pacer_spin_s",
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw", "zenoh"])
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
 def test_json(perftest, test, middleware):
     publisher, subscriber = perftest.pair("-cpu", pub=test, time=1.3, middleware=middleware)
@@ -173,8 +143,7 @@ def test_json(perftest, test, middleware):
 
 
 def test_json_with_special_characters_in_arguments(perftest):
-    completed = perftest.run(
-        "-pub", "-outputFormat", "json", "-peer", 'näh "\\', "-middleware", "raw", "-bestEffort"
-    )  # fmt: skip
+    raw = ("-pub", "-outputFormat", "json", "-middleware", "raw", "-bestEffort")
+    completed = perftest.run(*raw, "-peer", 'näh "\\')
     assert completed.returncode == 6
     assert json.loads(completed.stdout)["k8sdds"]["exit"]["code"] == 6

@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from perftest_tools import Process
+from perftest_tools import Process, end_all
 
 from k8sdds.results import hdr, histograms
 
@@ -25,7 +25,7 @@ def longer_than(delays: hdr.Histogram, seconds: float) -> int:
 
 
 @pytest.mark.parametrize("method", ["sleep", "spin"])
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw", "zenoh"])
 def test_every_sample_of_the_schedule_is_timed(perftest, tmp_path, middleware, method):
     publisher, subscriber = perftest.pair(
         pub=("-pacedTest", "-pubRate", f"400:{method}"),
@@ -50,11 +50,11 @@ def test_a_stall_of_the_publisher_counts_in_every_delay_and_shifts_nothing(perft
     rate = 1000
     log = tmp_path / "sub0" / histograms.LOG
     log.parent.mkdir()
-    subscriber = perftest.sub("-histogramFile", log)
-    publisher = perftest.pub("-pacedTest", "-pubRate", f"{rate}:sleep", time=1)
+    paced = ("-pacedTest", "-pubRate", f"{rate}:sleep")
+    publisher, subscriber = perftest.begin(pub=paced, sub=("-histogramFile", log), time=1)
     publisher.wait_for_phase("M")
     stall(publisher)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err
+    end_all(publisher, subscriber)
     assert publisher.k8sdds["sent"] == publisher.k8sdds["schedule"]["samples"] == rate
     assert publisher.k8sdds["schedule"]["max_lateness_ns"] > STALL_S * 1e9 - 2e9 / rate
     delays = histograms.read(tmp_path, ["one_way"])
@@ -71,11 +71,11 @@ def test_a_latency_test_at_a_rate_times_pings_from_when_they_were_due(perftest, 
     rate = 500
     log = tmp_path / "pub0" / histograms.LOG
     log.parent.mkdir()
-    subscriber = perftest.sub()
-    publisher = perftest.pub("-latencyTest", "-pubRate", f"{rate}:sleep", "-histogramFile", log, time=1)
+    latency = ("-latencyTest", "-pubRate", f"{rate}:sleep", "-histogramFile", log)
+    publisher, subscriber = perftest.begin(pub=latency, time=1)
     publisher.wait_for_phase("M")
     stall(subscriber)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err
+    end_all(publisher, subscriber)
     latencies = histograms.read(tmp_path, ["latency"])
     # No ping is sent before it is due, also not at the end of the measured interval.
     assert latencies.minimum > 0

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 from fake_peer import ABORT, ALIVE, BYE, END, PUBLISHER, READY, REPORT, START, SUBSCRIBER, FakePeer
-from perftest_tools import SLOWNESS
+from perftest_tools import SLOWNESS, end_all
 
 
 def timeouts(code: int) -> tuple[object, ...]:
@@ -79,58 +79,60 @@ def test_a_publisher_waits_until_all_publishers_have_started(perftest):
     with FakePeer(perftest.domain, PUBLISHER, {ALIVE}):  # never starts
         subscriber = perftest.sub("-numPublishers", 2, middleware="raw")
         publisher = perftest.pub("-pidMultiPubTest", 1, *timeouts(4), middleware="raw")
-        assert (publisher.end(), subscriber.end()) == (4, 4), publisher.err
+        end_all(publisher, subscriber, codes=(4, 4))
     assert "no answer to START" in publisher.k8sdds["exit"]["reason"]
     assert publisher.k8sdds["sent"] == 0
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
-@pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("victim", ["publisher", "subscriber"])
+KILLERS = pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGSTOP])
+PROCESSES = pytest.mark.parametrize("victim", [0, 1], ids=["publisher", "subscriber"])
+SIGNALS = pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+MIDDLEWARES = pytest.mark.parametrize("middleware", ["cyclonedds", "raw", "zenoh"])
+
+
+@MIDDLEWARES
+@KILLERS
+@PROCESSES
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
 def test_peer_dies_in_the_measured_interval(perftest, middleware, killer, victim, test):
-    subscriber = perftest.sub(*timeouts(4), middleware=middleware)
-    publisher = perftest.pub(*timeouts(4), *test, middleware=middleware, time=30)
-    subscriber.wait_for_phase("M")
-    dead, survivor = (publisher, subscriber) if victim == "publisher" else (subscriber, publisher)
-    dead.signal(killer)
+    processes = perftest.begin(*timeouts(4), pub=test, middleware=middleware, time=30)
+    processes[1].wait_for_phase("M")
+    processes[victim].signal(killer)
+    survivor = processes[1 - victim]
     assert survivor.end() == 4, survivor.err
     assert survivor.k8sdds["exit"]["reason"].startswith("peer lost")
-    if victim == "publisher":
+    if victim == 0:
         assert survivor.k8sdds["received"] > 0
 
 
-@pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("victim", ["publisher", "subscriber"])
+@KILLERS
+@PROCESSES
 def test_peer_dies_in_the_warm_up(perftest, killer, victim):
-    subscriber = perftest.sub(*timeouts(4))
-    publisher = perftest.pub(*timeouts(4), time=30, warm_up=20)
-    while "started" not in (line := publisher.popen.stderr.readline()):
+    processes = perftest.begin(*timeouts(4), time=30, warm_up=20)
+    while "started" not in (line := processes[0].popen.stderr.readline()):
         assert line
-    dead, survivor = (publisher, subscriber) if victim == "publisher" else (subscriber, publisher)
-    dead.signal(killer)
-    assert survivor.end() == 4, survivor.err
+    processes[victim].signal(killer)
+    assert processes[1 - victim].end() == 4, processes[1 - victim].err
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("who", ["publisher", "subscriber"])
-def test_signal_prints_the_summary_so_far(perftest, middleware, number, code, who):
-    subscriber = perftest.sub(middleware=middleware)
-    publisher = perftest.pub(middleware=middleware, time=30)
-    subscriber.wait_for_phase("M")
-    ended, other = (publisher, subscriber) if who == "publisher" else (subscriber, publisher)
+@MIDDLEWARES
+@SIGNALS
+@PROCESSES
+def test_signal_prints_the_summary_so_far(perftest, middleware, number, code, victim):
+    processes = perftest.begin(middleware=middleware, time=30)
+    processes[1].wait_for_phase("M")
+    ended, other = processes[victim], processes[1 - victim]
     ended.signal(number)
     assert ended.end() == code, ended.err
     assert ended.k8sdds["exit"]["code"] == code
-    if who == "subscriber":
+    if victim == 1:
         assert ended.k8sdds["received"] > 0
     else:
         assert ended.k8sdds["sent"] is not None
     assert other.end() == 4, other.err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@SIGNALS
 @pytest.mark.parametrize("role", ["-pub", "-sub"])
 def test_signal_while_waiting_for_peers(perftest, number, code, role):
     process = perftest.start(role, "-verbosity", 2)
@@ -141,7 +143,7 @@ def test_signal_while_waiting_for_peers(perftest, number, code, role):
 
 
 @pytest.mark.parametrize("role", ["-pub", "-sub"])
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@MIDDLEWARES
 def test_no_peer(perftest, role, middleware):
     process = perftest.start(role, "-discoveryTimeout", 0.3, middleware=middleware)
     assert process.end() == 3
@@ -156,26 +158,22 @@ def test_one_of_two_subscribers(perftest):
     assert subscriber.end() in (3, 4)
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds"])
-def test_two_subscribers_with_one_id(perftest, middleware):
-    publisher = perftest.pub("-numSubscribers", 2, "-discoveryTimeout", 5, middleware=middleware, time=20)
-    first, second = perftest.sub(middleware=middleware), perftest.sub(middleware=middleware)
-    assert publisher.end() == 2
-    assert "-sidMultiSubTest" in publisher.err
-    assert {first.end(), second.end()} <= {2, 4}
+def test_two_subscribers_with_one_id(perftest):
+    publisher = perftest.pub("-numSubscribers", 2, "-discoveryTimeout", 5, time=20)
+    subscribers = [perftest.sub() for _ in range(2)]
+    assert publisher.end() == 2 and "-sidMultiSubTest" in publisher.err
+    assert {process.end() for process in subscribers} <= {2, 4}
 
 
 def test_two_publishers_with_one_id(perftest):
     subscriber = perftest.sub("-numPublishers", 2)
     publishers = [perftest.pub(time=20) for _ in range(2)]
-    assert subscriber.end() == 2
-    assert "-pidMultiPubTest" in subscriber.err
-    assert {p.end() for p in publishers} <= {2, 4}
+    assert subscriber.end() == 2 and "-pidMultiPubTest" in subscriber.err
+    assert {process.end() for process in publishers} <= {2, 4}
 
 
 def test_subscriber_id_out_of_range(perftest):
     subscriber = perftest.sub("-sidMultiSubTest", 3, "-discoveryTimeout", 1)
     publisher = perftest.pub()
-    assert publisher.end() == 2
-    assert "-numSubscribers" in publisher.err
+    assert publisher.end() == 2 and "-numSubscribers" in publisher.err
     assert subscriber.end() in (2, 3, 4)

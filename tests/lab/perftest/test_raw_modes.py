@@ -6,20 +6,16 @@ import socket
 import subprocess
 
 import pytest
-from perftest_tools import TIMEOUT_S, sh, tool
+from perftest_tools import TIMEOUT_S, end_all, filter_received, preload, route_multicast, tool
 
-A, B = "10.99.0.1", "10.99.0.2"
 MODES = ("datagram", "single", "connected", "mmsg", "gso")
 TRACE = ("strace", "-f", "-e", "trace=sendmsg,sendmmsg,recvmmsg,setsockopt")
 COLLECTING = ("mmsg", "gso")
 
 
-def across(perftest, link, mode, *both, pub=(), **times):
-    """Run a publisher in the first namespace and a subscriber in the second to their end."""
-    both = ("-rawMode", mode, *both)
-    subscriber = perftest.sub(*both, "-peer", A, nic="eth0", netns=link[1], middleware="raw")
-    publisher = perftest.pub(*both, *pub, "-peer", B, nic="eth0", netns=link[0], middleware="raw", **times)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+def across(perftest, mode, *both, **options):
+    """Run a publisher and a subscriber to their end, and return their results."""
+    publisher, subscriber = perftest.pair("-rawMode", mode, *both, middleware="raw", **options)
     return publisher.k8sdds, subscriber.k8sdds
 
 
@@ -35,9 +31,8 @@ def accounted(publisher: dict, subscriber: dict) -> bool:
 @pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
 @pytest.mark.parametrize("mode", MODES)
 def test_every_sample_is_accounted_for(perftest, link, mode, receive):
-    publisher, subscriber = across(
-        perftest, link, mode, "-receive", receive, pub=("-dataLen", 200, "-loadedLatency")
-    )
+    pub = ("-dataLen", 200, "-loadedLatency")
+    publisher, subscriber = across(perftest, mode, "-receive", receive, pub=pub, link=link)
     assert accounted(publisher, subscriber)
     assert publisher["options"]["rawMode"] == mode
     # Pings of a throughput test, if it sends any, return in every mode.
@@ -46,7 +41,9 @@ def test_every_sample_is_accounted_for(perftest, link, mode, receive):
 
 @pytest.mark.parametrize("mode", COLLECTING)
 def test_the_last_incomplete_batch_is_sent(perftest, link, mode):
-    publisher, subscriber = across(perftest, link, mode, pub=("-dataLen", 1000, "-numIter", 1001), time=20)
+    publisher, subscriber = across(
+        perftest, mode, pub=("-dataLen", 1000, "-numIter", 1001), link=link, time=20
+    )
     assert publisher["sent"] == 1001 and accounted(publisher, subscriber)
     assert subscriber["lost"] == 0
     assert publisher["qos"]["samples_per_send"] > 1
@@ -54,7 +51,7 @@ def test_the_last_incomplete_batch_is_sent(perftest, link, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_samples_larger_than_the_mtu(perftest, link, mode):
-    publisher, subscriber = across(perftest, link, mode, pub=("-dataLen", 60000))
+    publisher, subscriber = across(perftest, mode, pub=("-dataLen", 60000), link=link)
     assert accounted(publisher, subscriber)
     # With GSO a sample is several packets of the MTU; the other modes leave it to IP fragments.
     parts = -(-(60000 - 28) // (1500 - 28 - 28)) if mode == "gso" else 1
@@ -64,7 +61,8 @@ def test_samples_larger_than_the_mtu(perftest, link, mode):
 @pytest.mark.parametrize("mode", ["single", "connected"])
 @pytest.mark.parametrize("receive", ["listener", "spin"])
 def test_ping_pong(perftest, link, mode, receive):
-    publisher, subscriber = across(perftest, link, mode, "-receive", receive, pub=("-latencyTest",))
+    pub = ("-latencyTest",)
+    publisher, subscriber = across(perftest, mode, "-receive", receive, pub=pub, link=link)
     assert publisher["latency_ns"]["count"] == publisher["pongs_received"] > 0
     assert subscriber["received"] <= publisher["sent"]
     polls = mode == "connected" and receive == "spin"
@@ -76,8 +74,7 @@ def test_several_subscribers(perftest, mode):
     both = ("-rawMode", mode)
     subscribers = [perftest.sub(*both, "-sidMultiSubTest", i, middleware="raw") for i in range(3)]
     publisher = perftest.pub(*both, "-numSubscribers", 3, middleware="raw")
-    processes = (publisher, *subscribers)
-    assert [p.end() for p in processes] == [0] * 4, [p.err for p in processes]
+    end_all(publisher, *subscribers)
     for i, subscriber in enumerate(subscribers):
         result = subscriber.k8sdds
         assert result["received"] == publisher.k8sdds["subscribers"][i]["received"] > 0
@@ -92,26 +89,24 @@ def test_a_subscriber_whose_port_is_taken_leaves_the_others_without_it(perftest)
         both = ("-discoveryTimeout", 1)
         subscribers = [perftest.sub(*both, "-sidMultiSubTest", i, middleware="raw") for i in range(2)]
         publisher = perftest.pub(*both, "-numSubscribers", 2, middleware="raw")
-        assert [p.end() for p in (publisher, *subscribers)] == [3, 3, 6]
+        end_all(publisher, *subscribers, codes=(3, 3, 6))
     assert f"127.0.0.1:{port} is in use" in subscribers[1].err
     assert "of 2 subscribers ready" in publisher.err
 
 
 @pytest.mark.parametrize("mode", COLLECTING)
 def test_a_lossy_link(perftest, link, mode):
-    sh(
-        f"ip netns exec {link[1]} nft 'add table ip t; add chain ip t i {{ type filter hook input priority 0; }};"
-        " add rule ip t i udp length > 900 numgen random mod 100 < 20 counter drop'"
-    )
-    publisher, subscriber = across(perftest, link, mode, pub=("-dataLen", 1000, "-numIter", 20000), time=20)
+    filter_received(link[1], "udp length > 900 numgen random mod 100 < 20 counter drop")
+    pub = ("-dataLen", 1000, "-numIter", 20000)
+    publisher, subscriber = across(perftest, mode, pub=pub, link=link, time=20)
     assert accounted(publisher, subscriber) and subscriber["lost"] > 0
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_multicast(perftest, link, mode):
-    for netns in link:
-        sh(f"ip -n {netns} route add 224.0.0.0/4 dev eth0")
-    publisher, subscriber = across(perftest, link, mode, "-multicast", pub=("-dataLen", 1000))
+    route_multicast(link)
+    pub = ("-dataLen", 1000)
+    publisher, subscriber = across(perftest, mode, "-multicast", pub=pub, link=link, peers=False)
     assert accounted(publisher, subscriber)
 
 
@@ -143,16 +138,13 @@ def test_system_calls(perftest, tmp_path, mode, sends, receives):
 
 def test_a_kernel_without_gso_is_refused(perftest, tmp_path):
     """A preloaded function rejects the socket option, as older kernels do."""
-    source = tmp_path / "old.c"
-    source.write_text(
-        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <errno.h>\n#include <sys/socket.h>\n"
+    source = (
+        "#include <errno.h>\n#include <sys/socket.h>\n"
         "int setsockopt(int fd, int level, int name, const void *value, socklen_t length) {\n"
         '  int (*real)(int, int, int, const void *, socklen_t) = dlsym(RTLD_NEXT, "setsockopt");\n'
         "  if (level == 17 && name == 103) { errno = ENOPROTOOPT; return -1; }\n"
         "  return real(fd, level, name, value, length);\n}\n"
     )
-    library = tmp_path / "old.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    publisher = perftest.pub("-rawMode", "gso", middleware="raw", env={"LD_PRELOAD": str(library)})
+    publisher = perftest.pub("-rawMode", "gso", middleware="raw", env=preload(tmp_path, source))
     assert publisher.end() == 2
     assert "-rawMode gso: this kernel does not have UDP GSO" in publisher.err and "use mmsg" in publisher.err

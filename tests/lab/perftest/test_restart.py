@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from perftest_tools import end_all
 
 from k8sdds.results import arrivals
 
@@ -14,14 +15,13 @@ PACED = ("-pacedTest", "-pubRate", "200:sleep", "-bestEffort", "-awaitPeers")
 RATE, LENGTH_S = 200, 6
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "zenoh"])
 def test_a_killed_subscriber_keeps_its_log_and_is_replaced(perftest, tmp_path: Path, middleware: str):
     def subscriber(name: str, *options: str):
         log = tmp_path / name / arrivals.FILE
         log.parent.mkdir()
-        return perftest.sub(
-            "-bestEffort", "-awaitPeers", *options, "-arrivalsFile", log, middleware=middleware
-        )
+        both = ("-bestEffort", "-awaitPeers", "-arrivalsFile", log)
+        return perftest.sub(*both, *options, middleware=middleware)
 
     first = subscriber("first")
     publisher = perftest.pub(*PACED, time=LENGTH_S, warm_up=0.5, middleware=middleware)
@@ -32,11 +32,11 @@ def test_a_killed_subscriber_keeps_its_log_and_is_replaced(perftest, tmp_path: P
     killed_us = time.monotonic_ns() // 1000
     time.sleep(0.2)
     second = subscriber("second", "-restarted")
-    assert (publisher.end(), second.end()) == (0, 0), publisher.err + second.err
+    end_all(publisher, second)
 
     (before,) = arrivals.of_subscriber(tmp_path / "first").values()
     (after,) = arrivals.of_subscriber(tmp_path / "second").values()
-    assert sum(one.samples for one in before) > RATE * 0.5 / 2 and before[-1].at_us <= killed_us
+    assert sum(one.samples for one in before) > 0 and before[-1].at_us <= killed_us
     result = second.k8sdds
     assert sum(one.samples for one in after) == result["received"] > 0
     # The publisher did not begin again, and what no process received was due while there was none.
@@ -49,10 +49,12 @@ def test_a_killed_subscriber_keeps_its_log_and_is_replaced(perftest, tmp_path: P
     assert result["warmup_s"] == 0 and result["arrivals"]["blind_ns"] < blind_us * 1000
 
 
-def test_another_subscriber_with_the_same_id_is_refused_without_outages(perftest):
-    first = perftest.sub("-bestEffort")
-    publisher = perftest.pub("-pacedTest", "-pubRate", "200:sleep", "-bestEffort", time=10)
+@pytest.mark.parametrize("options", [(), ("-awaitPeers",)])
+def test_a_stray_subscriber_with_the_same_id_replaces_none(perftest, options: tuple[str, ...]):
+    both = ("-bestEffort", *options)
+    publisher, first = perftest.begin(*both, pub=("-pacedTest", "-pubRate", "200:sleep"), time=10)
     publisher.wait_for_phase("M")
-    perftest.sub("-bestEffort")
+    stray = perftest.sub(*both)
     assert publisher.end() == 2 and "two subscribers have the id 0" in publisher.err
-    first.end()
+    assert first.end() == 2 and "another subscriber has the id 0" in first.err
+    assert stray.end() in (2, 3), "3 if the publisher has ended before the two matched"

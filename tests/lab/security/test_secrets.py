@@ -19,14 +19,9 @@ from k8sdds.security.authority import Identity
 from k8sdds.security.credentials import Credentials
 from k8sdds.system import yaml_text
 from k8sdds.testbeds.lab.testbed import Lab
+from tests.measuring import experiment
 
-TEXT = """\
-name: secrets
-baseline: kube-router
-repetitions: 1
-duration_s: 0.5
-warmup_s: 0.1
-sweeps:
+SWEEP = """\
   - networks: [kube-router]
     test: [throughput, latency]
     security: [SignRTPS, EncryptRTPS]
@@ -52,7 +47,9 @@ def test_no_secret_is_stored_or_visible(tmp_path: Path, monkeypatch: pytest.Monk
         return created[-1]
 
     monkeypatch.setattr(Credentials, "valid_for", record)
-    expansion = expand(yaml_text.parse(TEXT, Experiment, "secrets.yaml"))
+    expansion = expand(
+        yaml_text.parse(experiment(SWEEP, baseline="kube-router", duration_s=0.5), Experiment, "secrets.yaml")
+    )
     folder = tmp_path / "run"
     command_lines: set[bytes] = set()
     done = threading.Event()

@@ -60,17 +60,8 @@ class Supervisor:
         return self.folder / f"out{self.count}"
 
     def argv(self, program, *options, directory, deadline=30):
-        return [
-            self.path,
-            "run",
-            "--dir",
-            str(directory),
-            "--deadline",
-            str(deadline),
-            *options,
-            "--",
-            *program,
-        ]
+        run = [self.path, "run", "--dir", str(directory), "--deadline", str(deadline)]
+        return [*run, *options, "--", *program]
 
     def start(self, argv, **kwargs):
         process = subprocess.Popen(argv, **kwargs)
@@ -119,3 +110,13 @@ def read_pid(path):
         return int(text) if text.endswith("\n") else None
 
     return wait_until(content, f"a PID in {path}")
+
+
+def only_child(pid):
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+
+def wake_ups(pid):
+    """Return how often a process has slept and woken up."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])

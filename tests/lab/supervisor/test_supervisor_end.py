@@ -27,58 +27,45 @@ detach(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("code", [0, 1, 42, 255])
-def test_exit_code_of_the_participant(supervisor, code):
-    process = supervisor.run(["sh", "-c", f"exit {code}"])
-    assert process.returncode == code
+@pytest.mark.parametrize(
+    ("script", "returncode", "exit_code", "name"),
+    [
+        ("exit 0", 0, 0, None),
+        ("exit 42", 42, 42, None),
+        ("exit 255", 255, 255, None),
+        ("kill -SEGV $$", 139, None, "SIGSEGV"),
+        ("kill -KILL $$", 137, None, "SIGKILL"),
+        ("kill -TERM $$", 143, None, "SIGTERM"),
+    ],
+)
+def test_end_of_the_participant(supervisor, script, returncode, exit_code, name):
+    process = supervisor.run(["sh", "-c", script])
+    assert process.returncode == returncode
     report = meters(process)
-    assert (report["exit_code"], report["signal"], report["ended_by"]) == (code, None, "participant")
-    assert report["timed_out"] is False
+    assert (report["exit_code"], report["signal"], report["timed_out"]) == (exit_code, name, False)
+    assert report["ended_by"] == "participant"
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM])
-def test_participant_killed_by_a_signal(supervisor, number):
-    process = supervisor.python(f"import os; os.kill(os.getpid(), {int(number)})")
-    assert process.returncode == 128 + number
-    report = meters(process)
-    assert (report["exit_code"], report["signal"], report["ended_by"]) == (None, number.name, "participant")
-
-
-def test_deadline(supervisor):
-    process = supervisor.run(["sleep", "1000"], deadline=0.3)
+@pytest.mark.parametrize(
+    ("script", "exit_code", "name", "killed"),
+    [
+        # The deadline reaches the whole process group.
+        ("sleep 1000 & echo $! >PID; wait", None, "SIGTERM", 0),
+        ("trap 'exit 0' TERM; echo $$ >PID; while :; do sleep 0.05; done", 0, None, 0),
+        # The orphan runs in a session of its own, and inherits that the signal is ignored.
+        ("trap '' TERM; (setsid sleep 1000 & echo $! >PID); exec sleep 1000", None, "SIGKILL", 1),
+    ],
+)
+def test_deadline(supervisor, tmp_path, script, exit_code, name, killed):
+    script = script.replace("PID", str(tmp_path / "pid"))
+    process = supervisor.run(["sh", "-c", script], "--grace", "0.3" if killed else "10", deadline=1)
     assert process.returncode == 124
     report = meters(process)
-    assert (report["timed_out"], report["ended_by"], report["signal"]) == (True, "deadline", "SIGTERM")
-    assert report["interval"]["kind"] == "process"
-    assert report["memory_peak_bytes"] > 0
+    assert (report["exit_code"], report["signal"], report["killed_descendants"]) == (exit_code, name, killed)
+    assert (report["timed_out"], report["ended_by"]) == (True, "deadline")
+    assert not alive(read_pid(tmp_path / "pid")) and not alive(report["pid"])
+    assert report["interval"]["kind"] == "process" and report["memory_peak_bytes"] > 0
     assert any("libc" in library for library in report["libraries"])
-
-
-def test_deadline_reaches_the_whole_process_group(supervisor, tmp_path):
-    pid_file = tmp_path / "pid"
-    process = supervisor.run(["sh", "-c", f"sleep 1000 & echo $! > {pid_file}; wait"], deadline=0.5)
-    assert process.returncode == 124
-    assert not alive(read_pid(pid_file))
-
-
-def test_deadline_with_exit_on_sigterm(supervisor):
-    script = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
-    process = supervisor.run(["sh", "-c", script], deadline=0.5)
-    assert process.returncode == 124
-    report = meters(process)
-    assert (report["exit_code"], report["signal"], report["timed_out"]) == (0, None, True)
-
-
-def test_deadline_with_ignored_sigterm(supervisor, tmp_path):
-    pid_file = tmp_path / "grandchild"
-    # The orphan runs in a session of its own, and inherits that the signal is ignored.
-    script = f"trap '' TERM; (setsid sleep 1000 & echo $! >{pid_file}); exec sleep 1000"
-    process = supervisor.run(["sh", "-c", script], "--grace", "0.3", deadline=0.5)
-    assert process.returncode == 124
-    report = meters(process)
-    assert (report["signal"], report["timed_out"], report["killed_descendants"]) == ("SIGKILL", True, 1)
-    assert not alive(read_pid(pid_file))
-    assert not alive(report["pid"])
 
 
 def test_descendants_do_not_outlive_the_participant(supervisor, tmp_path):

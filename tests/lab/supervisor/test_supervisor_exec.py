@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from supervisor_tools import alive, read_pid, wait_until
@@ -41,6 +42,11 @@ class ParticipantExec:
         assert abs(int(start_ns) - time.time_ns()) < 60e9
         return self
 
+    def result(self, line):
+        """Send a line; return the files by name and the fields of the line `end`."""
+        self.send(line)
+        return read_files(self.process.stdout)
+
 
 def read_files(stdout):
     """Parse the output of attend and fetch: (content by file name, fields of the line `end`)."""
@@ -55,14 +61,12 @@ def read_files(stdout):
 
 def fetch(supervisor, directory, deadline=60):
     argv = [supervisor.path, "fetch", "--dir", str(directory), "--deadline", str(deadline)]
-    process = supervisor.start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    return process
+    return supervisor.start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_files_are_complete_and_followed_by_the_end(supervisor):
     client = ParticipantExec(supervisor, "head -c 300000 /dev/zero; echo grumble >&2; exit 7").ready()
-    client.send("go\n")
-    files_by_name, end = read_files(client.process.stdout)
+    files_by_name, end = client.result("go\n")
     assert end == ["7"]
     assert files_by_name["stdout"] == bytes(300000)
     assert files_by_name["stderr"] == b"grumble\n"
@@ -88,18 +92,17 @@ while :; do sleep 0.05; done"""
     client = ParticipantExec(supervisor, script, "--report-start").ready()
     client.send("go\n")
     assert client.line().split()[0] == "measured", "the trap is set"
-    client.send("kill\n")
-    files_by_name, end = read_files(client.process.stdout)
+    files_by_name, end = client.result("kill\n")
     assert end == ["137"] and files_by_name["arrivals.csv"] == b"saved\n"
-    assert json.loads(files_by_name["meters.json"])["signal"] == "SIGKILL"
+    report = json.loads(files_by_name["meters.json"])
+    assert (report["signal"], report["ended_by"]) == ("SIGKILL", "signal")
     assert client.process.wait(60) == 0
 
 
 def test_agreed_start(supervisor):
     client = ParticipantExec(supervisor, "true").ready()
     start_ns = time.time_ns() + 1_500_000_000
-    client.send(f"go {start_ns}\n")
-    files_by_name, _ = read_files(client.process.stdout)
+    files_by_name, _ = client.result(f"go {start_ns}\n")
     started = json.loads(files_by_name["meters.json"])["started_at_ns"]
     assert started >= start_ns
     assert time.time_ns() >= start_ns
@@ -107,8 +110,7 @@ def test_agreed_start(supervisor):
 
 def test_agreed_start_too_far_ahead(supervisor):
     client = ParticipantExec(supervisor, "true").ready()
-    client.send(f"go {time.time_ns() + 3600 * 10**9}\n")
-    files_by_name, end = read_files(client.process.stdout)
+    files_by_name, end = client.result(f"go {time.time_ns() + 3600 * 10**9}\n")
     assert end == ["125"]
     assert b"more than a minute" in files_by_name["supervisor.log"]
 
@@ -171,8 +173,7 @@ def test_files_for_the_participant(supervisor, tmp_path):
     assert keywords == {"ready", "taken"}
     assert key.stat().st_mode & 0o777 == 0o600
     assert key.parent.stat().st_mode & 0o777 == 0o700
-    client.send("go\n")
-    files_by_name, end = read_files(client.process.stdout)
+    files_by_name, end = client.result("go\n")
     assert end == ["0"]
     assert files_by_name["stdout"] == secret + b"<qos>"
 
@@ -191,14 +192,12 @@ def test_invalid_file_is_rejected(supervisor, line):
 
 def test_results_are_not_overwritten_and_can_be_removed(supervisor):
     first = ParticipantExec(supervisor, "true").ready()
-    first.send("go\n")
-    read_files(first.process.stdout)
+    first.result("go\n")
     argv = [supervisor.path, "attend", "--dir", str(first.directory), "--deadline", "5", "--", "/bin/true"]
     assert subprocess.run(argv, capture_output=True, timeout=60).returncode == 2
     second = ParticipantExec(supervisor, "true", "--forget", str(first.directory)).ready()
     assert not first.directory.exists()
-    second.send("abort\n")
-    assert read_files(second.process.stdout)[1] == ["125"]
+    assert second.result("abort\n")[1] == ["125"]
 
 
 def test_running_run_is_not_removed(supervisor, tmp_path):
@@ -212,12 +211,8 @@ def test_running_run_is_not_removed(supervisor, tmp_path):
 
 
 def test_facts(supervisor):
-    completed = subprocess.run(
-        [supervisor.path, "facts"], capture_output=True, text=True, timeout=60, check=True
-    )
-    facts = json.loads(completed.stdout)
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        assert facts["boot_id"] == file.read().strip()
+    facts = json.loads(subprocess.run([supervisor.path, "facts"], capture_output=True, check=True).stdout)
+    assert facts["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert facts["interfaces"]["lo"]["mtu_bytes"] == 65536
     assert set(facts["interfaces"]["lo"]["addresses"]) <= {"127.0.0.1", "::1"}
     assert facts["interfaces"]["lo"]["addresses"][0] == "127.0.0.1"

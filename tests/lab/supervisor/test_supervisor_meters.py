@@ -4,12 +4,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from supervisor_tools import PYTHON, meters, output, unread_bytes, wait_until
+from supervisor_tools import PYTHON, meters, output, unread_bytes, wait_until, wake_ups
 
 # Functions for participants that mark their interval and use a given amount of CPU time. A mark returns when the
 # supervisor has read it and its meters, and sleeps again.
@@ -61,6 +60,13 @@ def test_measured_interval(supervisor):
     assert report["throttled_s"] is report["throttled_periods"] is report["cgroup_memory_peak_bytes"] is None
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", report["started_at"])
     assert report["started_at"] < report["ended_at"]
+    machine = report["machine"]
+    assert machine["cpus"] == os.cpu_count()
+    parts = sum(machine[key] for key in ("user_s", "nice_s", "system_s", "irq_s", "softirq_s"))
+    assert machine["busy_s"] == pytest.approx(parts)
+    assert machine["busy_s"] > 0.3
+    assert machine["idle_s"] >= 0
+    assert machine["load_1m"] >= 0
 
 
 def test_window_without_marks(supervisor):
@@ -73,18 +79,12 @@ def test_window_without_marks(supervisor):
 
 
 def test_service_measures_from_the_second_go_and_stops_at_end(supervisor):
-    process = supervisor.spawn(
-        ["sleep", "30"],
-        "--barrier",
-        "--service",
-        "--window",
-        "0.1:0.2",
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    options = ("--barrier", "--service", "--window", "0.1:0.2")
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = supervisor.spawn(["sleep", "30"], *options, **pipes)
     assert process.stdout.readline() == b"ready\n"
     sent_ns = []
-    for line in (b"go\n", b"go\n", b"end\n"):
+    for line in (b"go\n", b"go\n", b"go 1\n", b"end\n"):
         sent_ns.append(time.monotonic_ns())
         process.stdin.write(line)
         process.stdin.flush()
@@ -93,26 +93,21 @@ def test_service_measures_from_the_second_go_and_stops_at_end(supervisor):
     assert process.wait(60) == 143
     report = meters(process)
     assert (report["ended_by"], report["interval"]["kind"]) == ("signal", "measured")
-    assert report["interval"]["start_monotonic_ns"] >= sent_ns[1] + 100_000_000
+    assert sent_ns[2] > report["interval"]["start_monotonic_ns"] >= sent_ns[1] + 100_000_000
+    refused = process.stderr.read().decode()
+    assert refused == "k8sdds-supervisor: after the start: expected kill or end, got: go 1\n"
 
 
-def test_a_killed_participant_may_save_what_it_has(supervisor):
-    code = (
-        "import os, signal, time\n"
-        "def die(*_): print('saved', flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
-        "signal.signal(signal.SIGUSR2, die)\nprint('runs', flush=True)\ntime.sleep(30)"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = supervisor.spawn([sys.executable, "-c", code], "--barrier", **pipes)
+def test_only_a_service_starts_with_others_and_ends_on_request(supervisor):
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = supervisor.spawn(["sleep", "1"], "--barrier", **pipes)
     assert process.stdout.readline() == b"ready\n"
-    process.stdin.write(b"go\n")
-    process.stdin.flush()
-    wait_until(lambda: "runs" in output(process), "the participant to run")
-    process.stdin.write(b"kill\n")
-    process.stdin.flush()
-    assert process.wait(30) == 128 + 9
-    assert output(process).split() == ["runs", "saved"]
-    assert meters(process)["ended_by"] == "signal"
+    _, refused = process.communicate(b"go\ngo\nend\n", timeout=60)
+    assert process.returncode == 0
+    assert [line.partition("expected ")[2] for line in refused.decode().splitlines()] == [
+        "kill, got: go",
+        "kill, got: end",
+    ]
 
 
 def test_interval_without_marks(supervisor):
@@ -276,17 +271,6 @@ def test_counters_of_sockets_and_interfaces(supervisor, unshare):
     assert lo["rx_errors"] == lo["tx_dropped"] == 0
 
 
-def test_machine(supervisor):
-    process = supervisor.python(BURNER)
-    machine = meters(process)["machine"]
-    assert machine["cpus"] == os.cpu_count()
-    parts = sum(machine[key] for key in ("user_s", "nice_s", "system_s", "irq_s", "softirq_s"))
-    assert machine["busy_s"] == pytest.approx(parts)
-    assert machine["busy_s"] > 0.3
-    assert machine["idle_s"] >= 0
-    assert machine["load_1m"] >= 0
-
-
 @pytest.mark.parametrize(("controller", "source"), [("cpuacct", "cgroup-v1"), ("unified", "cgroup-v2")])
 def test_cpu_from_a_cgroup(supervisor, new_cgroup, controller, source):
     group = new_cgroup(controller)
@@ -374,14 +358,9 @@ def test_does_not_wake_up_without_samples(supervisor, tmp_path):
     code = PHASES + "mark(b'M'); open(sys.argv[1], 'w').close(); time.sleep(1000)"
     process = supervisor.spawn([PYTHON, "-c", code, str(marked)], "--memory-interval-ms", "0")
     wait_until(marked.exists, "the mark")
-
-    def switches():
-        text = Path(f"/proc/{process.pid}/status").read_text()
-        return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-
-    before = switches()
-    subprocess.run(["sleep", "1"])
-    assert switches() == before
+    before = wake_ups(process.pid)
+    time.sleep(1)
+    assert wake_ups(process.pid) == before
     process.terminate()
     process.wait(30)
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from supervisor_tools import alive, state, wait_until
+from supervisor_tools import alive, only_child, state, wait_until, wake_ups
 
 POD = ["--pid", "--fork", "--kill-child", "--mount", "--uts", "--net"]
 
@@ -25,10 +25,6 @@ def pause(supervisor, *options, prefix=(), **kwargs):
     finally:
         os.close(read)
     return process
-
-
-def only_child(process):
-    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
 
 
 def enter_pod(pid):
@@ -69,7 +65,7 @@ def test_pod_with_its_own_proc_and_hostname(supervisor, unshare):
         supervisor, "--until-eof", "--mount-proc", "--hostname", "pod-a",
         prefix=[*unshare, *POD], stdin=subprocess.PIPE,
     )  # fmt: skip
-    pid = only_child(process)
+    pid = only_child(process.pid)
     enter = enter_pod(pid)
     inside = subprocess.run(
         [*enter, "sh", "-c", "hostname; cat /proc/1/comm"], capture_output=True, text=True
@@ -94,7 +90,6 @@ def test_pod_with_its_own_proc_and_hostname(supervisor, unshare):
 
 
 def _names_in(pid):
-    """Return the names of the programs in a PID namespace."""
     namespace = os.readlink(f"/proc/{pid}/ns/pid")
     names = set()
     for entry in Path("/proc").iterdir():
@@ -128,8 +123,7 @@ def test_kill_9_of_the_owner_ends_the_pod(supervisor, unshare):
     os.close(write)
     assert os.read(read, 1) == b"1"
     os.close(read)
-    unshare_pid = only_child(owner)
-    pid = int(Path(f"/proc/{unshare_pid}/task/{unshare_pid}/children").read_text())
+    pid = only_child(only_child(owner.pid))
     assert alive(pid)
     owner.kill()
     owner.wait(30)
@@ -138,7 +132,7 @@ def test_kill_9_of_the_owner_ends_the_pod(supervisor, unshare):
 
 def test_reaps_orphans(supervisor, unshare):
     process = pause(supervisor, "--until-eof", "--mount-proc", prefix=[*unshare, *POD], stdin=subprocess.PIPE)
-    pid = only_child(process)
+    pid = only_child(process.pid)
     enter = enter_pod(pid)
     subprocess.run([*enter, "sh", "-c", "for i in 1 2 3 4 5; do (sleep 0.05 &) ; done"], check=True)
     children = Path(f"/proc/{pid}/task/{pid}/children")
@@ -147,22 +141,17 @@ def test_reaps_orphans(supervisor, unshare):
 
 def test_signals_from_inside_reach_the_first_process(supervisor, unshare):
     process = pause(supervisor, "--mount-proc", prefix=[*unshare, *POD], stdin=subprocess.DEVNULL)
-    enter = enter_pod(only_child(process))
+    enter = enter_pod(only_child(process.pid))
     subprocess.run([*enter, "sh", "-c", "kill -TERM 1"])
     assert process.wait(30) == 0
 
 
 def test_does_not_wake_up(supervisor):
     process = pause(supervisor, stdin=subprocess.DEVNULL)
-
-    def switches():
-        text = Path(f"/proc/{process.pid}/status").read_text()
-        return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-
     wait_until(lambda: state(process.pid) == "S", "the process to sleep")
-    before = switches()
+    before = wake_ups(process.pid)
     time.sleep(1)
-    assert switches() == before  # it did not wake up
+    assert wake_ups(process.pid) == before
 
 
 def test_does_not_change_the_host(supervisor, unshare):
@@ -174,13 +163,8 @@ def test_does_not_change_the_host(supervisor, unshare):
     )
 
     prefix_outside = [*unshare, "--mount", "--uts", "sh", "-c"]
-    before = subprocess.run(
-        [*prefix_outside, f"echo 1 | {{ {code}; }}"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    ).stdout
+    argv = [*prefix_outside, f"echo 1 | {{ {code}; }}"]
+    before = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30).stdout
     process = supervisor.start([*prefix_outside, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     # The pod runs until its standard input ends.
     after = "".join(process.stdout.readline().decode() for _ in before.splitlines())

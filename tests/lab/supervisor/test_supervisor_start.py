@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from supervisor_tools import alive, meters, output, wait_until
+from supervisor_tools import alive, meters, only_child, output, wait_until
 
 KUBERNETES = {
     "CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "MKNOD", "NET_RAW", "SETGID", "SETUID", "SETFCAP", "SETPCAP",
@@ -300,7 +300,7 @@ def test_stream_breaks_after_go(supervisor, tmp_path):
 
 def test_supervisor_killed_at_the_barrier(supervisor, tmp_path):
     process = barrier(supervisor, ["touch", str(tmp_path / "ran")])
-    child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+    child = only_child(process.pid)
     process.kill()
     process.wait()
     wait_until(lambda: not alive(child), "the held participant to end")

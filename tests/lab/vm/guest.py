@@ -16,6 +16,7 @@ from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.flannel.lab import POD_CIDR
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds.lab import verification
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 from k8sdds.testbeds.lab.topology import SWITCH
@@ -45,7 +46,7 @@ def encrypts(network: str) -> dict[str, object]:
     """Verify a network that encrypts, and return the state of the kernel's encryption."""
     lab_network = build(planned(network))
     try:
-        lab_network.verify()
+        verification.verify(lab_network)
         before = lab_network.decrypted_bytes("node1") or 0
         target = lab_network.plan.datapath.attachments["sub0"].address
         output_of(lab_network, "pub0", "ping", "-q", "-c", "5", "-i", "0.05", "-s", "1000", target)
@@ -93,7 +94,7 @@ def encapsulates(network: str) -> dict[str, object]:
     """Verify a network with full-size packets; return the links of a node and the counters of its tunnel."""
     lab_network = build(planned(network))
     try:
-        lab_network.verify()
+        verification.verify(lab_network)
         return {"links": output_of(lab_network, "node0", "ip", "-d", "-o", "-s", "link")}
     finally:
         lab_network.close()
@@ -137,7 +138,7 @@ def bonded(network: str) -> dict[str, object]:
     """Return how packets of one flow and of many are spread over the members of a bonded link."""
     lab_network = build(planned(network, link=Link(lag=2)))
     try:
-        lab_network.verify()
+        verification.verify(lab_network)
         target = lab_network.plan.datapath.attachments["sub0"].address
 
         def sent(flows: int, packets: int) -> list[int]:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.model.link import USERSPACE, Link
-from k8sdds.model.trial import Cell
+from k8sdds.model.measurement import Outcome
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.system.sandbox import Sandbox
-from k8sdds.testbeds.lab.evidence import LinkConditions, QueueConditions
+from k8sdds.testbeds.evidence import Reading
+from k8sdds.testbeds.lab.evidence import LinkConditions, queue_conditions
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import SWITCH, emulated, queued
@@ -113,19 +115,21 @@ def campaign(experiment: dict[str, Any]) -> dict[str, Any]:
     # Slow to import here, and not needed for other cases.
     from tests.lab.vm import campaigns
 
-    keys = ("valid", "reason", "repetition", "link", "link_conditions", "received", "lost", *DELAYS)
+    keys = (
+        "valid", "reason", "repetition", "test", "link", "link_conditions", "link_bytes", "received", "lost", *DELAYS
+    )  # fmt: skip
     return campaigns.measured(experiment, keys)
 
 
 def measured(asked: dict[str, Any]) -> dict[str, Any]:
     link = Link.model_validate(asked["link"])
     lab_network = build(link)
-    reading: LinkConditions | QueueConditions
+    reading: Reading
     if link.engine == USERSPACE:
         assert lab_network.emulator is not None
         reading = LinkConditions(lab_network.emulator, Path("/run"))
     else:
-        reading = QueueConditions(lab_network, queued(lab_network.plan.topology, link))
+        reading = queue_conditions(lab_network, queued(lab_network.plan.topology, link))
     try:
         # Nothing but these packets passes, so that all counts are exact.
         target = lab_network.plan.datapath.attachments["sub0"].address
@@ -136,7 +140,7 @@ def measured(asked: dict[str, Any]) -> dict[str, Any]:
         )
         reading.before()
         arrived = exchange(lab_network, asked["packets"], asked["every_us"])
-        conditions = reading.after({})["links"]
+        conditions = reading.after({FIRST_PUBLISHER.name: Outcome(FIRST_PUBLISHER, 0, None)})["links"]
         return {"arrived": arrived, "conditions": conditions, "queues": queues(lab_network)}
     finally:
         lab_network.close()

@@ -65,6 +65,19 @@ CAMPAIGN = {
 }  # fmt: skip
 """Cyclone DDS, which the lab has by default, over the same link with both engines, in random order in each block."""
 
+LARGE = {
+    "name": "large", "baseline": "host", "repetitions": 1, "duration_s": 3, "warmup_s": 1, "max_loss_percent": 100,
+    "link": {"up": {"delay": {"mean_us": 2000}}, "down": {"loss": {"percent": 1}}, "engine": KERNEL},
+    "sweeps": [
+        {"networks": "host", "test": "tcp-stream"},
+        {
+            "networks": "host", "test": "throughput", "middleware": "raw-gso", "payload_bytes": 1024,
+            "reliability": "best-effort",
+        },
+    ],
+}  # fmt: skip
+"""Tests that send packets which are larger than those of the wire."""
+
 
 def asked(engines: tuple[str, ...] = (KERNEL, USERSPACE)) -> list[dict[str, Any]]:
     """Return what tests/lab/vm/link_guest.py measures."""
@@ -107,6 +120,7 @@ def options(cases: dict[str, dict[str, Any]], name: str, device: str) -> dict[st
 UP, DOWN = "node0 eth0", "switch to-node1"
 TAKEN: list[tuple[str, str, str, dict[str, Any]]] = [
     ("normal", DOWN, "netem", {"delay": {"delay": 0.2, "jitter": 0.04, "correlation": 0}}),
+    ("normal", UP, "tbf", {"rate": 50_000_000_000}),
     ("normal", UP, "netem", {"loss-gemodel": {"p": 0.05, "r": 0.25, "1-h": 1, "1-k": 0}}),
     ("uniform", UP, "netem", {"delay": {"delay": 0.2, "jitter": 0.069281, "correlation": 0}}),
     ("uniform", DOWN, "netem", {"loss-random": {"loss": 0.3, "correlation": 0}}),
@@ -233,3 +247,14 @@ def test_both_engines_carry_the_same_trials(campaign: list[dict[str, Any]]) -> N
         assert attempt["delay_p50_us"] > 95_000, attempt
     used = {attempt["link"]["engine"] for attempt in campaign}
     assert used == {KERNEL, USERSPACE}
+
+
+def test_the_kernel_impairs_each_packet_of_the_wire() -> None:
+    """Otherwise, it would count several of them as one, and lose and delay them together."""
+    attempts = run([{"name": "large", "experiment": LARGE}])["large"]["attempts"]
+    for attempt in attempts:
+        print(json.dumps(attempt))
+        assert attempt["valid"], attempt["reason"]
+        sent = attempt["link_conditions"]["node0"]["up"]["packets"]
+        assert sent > 1000 and attempt["link_bytes"]["sent"] / sent < 1514 + 18
+    assert {attempt["test"] for attempt in attempts} == {"tcp-stream", "throughput"}

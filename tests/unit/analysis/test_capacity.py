@@ -43,9 +43,9 @@ def noisy(capacity: float, noise: random.Random, spread: float, disturbed: float
     return measure
 
 
-def probes_of(search: Search, device: Device) -> list[Probe]:
-    """Return all probes of a search."""
-    probes = [device(0, search.duration_s)]
+def probes_of(search: Search, device: Device, first: float = 0) -> list[Probe]:
+    """Return all probes of a search. That of subscribers begins with one, as campaigns plan it."""
+    probes = [device(first, search.duration_s)]
     while wanted := search.next(probes):
         assert len(probes) <= MAX_PROBES
         probes += [device(rate, duration_s) for rate, duration_s in wanted]
@@ -178,22 +178,13 @@ def subscribers_search(most: int, width: float = 0.05, trials: int = 3) -> Searc
     return Search((STRICT, LOOSE), 2, trials, width, 1, most, (50,), fixed_rate=1000)
 
 
-def probes_from_one(search: Search, device: Device) -> list[Probe]:
-    """Return all probes of a search whose first has one subscriber, as campaigns plan it."""
-    probes = [device(1, search.duration_s)]
-    while wanted := search.next(probes):
-        assert len(probes) <= MAX_PROBES
-        probes += [device(value, duration_s) for value, duration_s in wanted]
-    return probes
-
-
 @given(st.integers(2, 500), st.data(), st.sampled_from([0.01, 0.05, 0.5]), st.sampled_from([1, 3]))
 def test_the_number_of_subscribers_is_found(
     most: int, data: st.DataObject, width: float, trials: int
 ) -> None:
     capacity = data.draw(st.integers(1, most - 1))
     search = subscribers_search(most, width, trials)
-    probes = probes_from_one(search, monotone(capacity))
+    probes = probes_of(search, monotone(capacity), first=1)
     bounds = search.bounds(STRICT, probes)
     assert bounds.low is not None and bounds.high is not None
     assert bounds.low <= capacity < bounds.high <= max(bounds.low * (1 + width) * 1.001, bounds.low + 1)
@@ -202,8 +193,8 @@ def test_the_number_of_subscribers_is_found(
 
 def test_a_number_of_subscribers_outside_the_bounds_ends_the_search() -> None:
     search = subscribers_search(100)
-    all_met = search.bounds(STRICT, probes_from_one(search, monotone(100)))
-    none_met = search.bounds(STRICT, probes_from_one(search, monotone(0.5)))
+    all_met = search.bounds(STRICT, probes_of(search, monotone(100), first=1))
+    none_met = search.bounds(STRICT, probes_of(search, monotone(0.5), first=1))
     assert (all_met.low, all_met.high) == (100, None)
     assert (none_met.low, none_met.high) == (None, 1)
 
@@ -211,6 +202,6 @@ def test_a_number_of_subscribers_outside_the_bounds_ends_the_search() -> None:
 @given(st.integers(2, 99), st.integers(0, 1000))
 def test_a_noisy_search_over_subscribers_ends_with_whole_numbers(capacity: int, seed: int) -> None:
     search = subscribers_search(100)
-    probes = probes_from_one(search, noisy(capacity, random.Random(seed), 0.05, 0.1))
+    probes = probes_of(search, noisy(capacity, random.Random(seed), 0.05, 0.1), first=1)
     assert len(probes) <= MAX_PROBES + 1
     assert all(probe.value == int(probe.value) and 1 <= probe.value <= 100 for probe in probes)

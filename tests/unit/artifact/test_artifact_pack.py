@@ -24,6 +24,7 @@ from k8sdds.report import content as contents
 from k8sdds.report import csv_tables
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError, K8sddsError
+from tests.run_folders import with_campaign
 
 DER = ed25519.Ed25519PrivateKey.generate().private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49\n-----END PRIVATE KEY-----\n"
@@ -213,15 +214,9 @@ def test_records_that_cannot_be_packed_are_rejected(run_folder: RunFolder, tmp_p
 
 def test_hostile_records_start_no_markup_in_the_readme(run_folder: RunFolder, tmp_path: Path) -> None:
     hostile = "x` <img src=x> | [a](javascript:b)\n# c"
-    campaign = json.loads((run_folder.path / "campaign.json").read_text())
-    campaign |= {
-        "campaign": hostile,
-        "k8sdds_version": hostile,
-        "started_at": hostile,
-        "command": ["a", hostile],
-    }
-    campaign["testbed"]["name"] = hostile
-    (run_folder.path / "campaign.json").write_text(json.dumps(campaign))
+    keys = dict.fromkeys(("campaign", "k8sdds_version", "started_at"), hostile)
+    testbed = run_folder.campaign["testbed"] | {"name": hostile}
+    with_campaign(run_folder, **keys, command=["a", hostile], testbed=testbed)
     (run_folder.path / "raw" / "x` <img src=x>.key").write_text("")
     folder = run_folder.path.rename(tmp_path / "a; touch $HOME `b` <img src=x>")
     artifact.pack([folder], tmp_path / "a.zip")

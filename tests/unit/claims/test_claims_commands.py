@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.results.run_folder import RunFolder
 from tests.conftest import NOBODY, Command, open_for_all
 from tests.reports import check_policy
+from tests.run_folders import rewritten, with_campaign
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
@@ -26,12 +28,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one = scale_folders.make(place / "one", 200, seed=1, raw=False)
     scale_folders.make(place / "other", 200, seed=2, raw=False)
     shutil.copytree(one.path, place / "slow")
-    trials = [json.loads(line) for line in (one.path / "trials.jsonl").read_text().splitlines()]
+    trials = one.attempts()
     for trial in trials:
         if trial["throughput_mbps"]:
             # Not by the very same factor: then the spread would be unknown.
             trial["throughput_mbps"] *= 0.5 + 0.001 * trial["repetition"]
-    (place / "slow" / "trials.jsonl").write_text("".join(json.dumps(trial) + "\n" for trial in trials))
+    rewritten(RunFolder.open(place / "slow"), trials)
     return place
 
 
@@ -102,8 +104,7 @@ def test_folders_that_were_stopped_are_tested_as_strictly_as_their_intervals(
 ) -> None:
     stopped = tmp_path / "stopped"
     shutil.copytree(runs / "one", stopped)
-    campaign = json.loads((stopped / "campaign.json").read_text())
-    (stopped / "campaign.json").write_text(json.dumps(campaign | {"precision_percent": 5}))
+    with_campaign(RunFolder.open(stopped), precision_percent=5)
     plain, strict = (
         json.loads(k8sdds("compare", f"{folder}@host", f"{folder}@flannel-vxlan", "--json").stdout)["rows"]
         for folder in (runs / "one", stopped)

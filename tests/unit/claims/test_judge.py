@@ -196,10 +196,37 @@ def test_a_percentile_of_too_few_values_is_the_reason_of_an_undecided_claim():
     assert "; lower the rate, so that fewer values are missing: " in judged(tail, lost, one[1]).reason
 
 
+def test_a_share_of_zero_has_no_ratio():
+    share = claim("lower", part={"quantity": "recovered_percent", "at": {"outage_for_s": [22]}})
+    known = {"test": "outage", "outage_for_s": 22}
+    some = [
+        row | {"recovered_percent": value}
+        for row, value in zip(rows("a", 1, **known), [100, 0, 100, 0, 100], strict=True)
+    ]
+    all_ = [row | {"recovered_percent": 100} for row in rows("b", 1, **known)]
+    result = judged(share, some, all_)
+    assert result.verdict == judge.NOT_ENOUGH
+    assert result.reason.startswith("recovered: 0 in 2 of 10 trials, which has no ratio; repeat: ")
+    lossless, lossy = (
+        [row | {"lost_percent": lost} for row in rows(name, 1)] for name, lost in (("a", 0), ("b", 5))
+    )
+    result = judged(claim("lower", part={"quantity": "lost_percent"}), lossless, lossy)
+    assert ": 0 in 5 of 10 trials, which has no ratio; repeat: " in result.reason
+
+
 def test_variants_are_never_combined():
     result = judged(claim(), *pair(0.5), *pair(2, middleware="fastdds"))
     assert {verdict.verdict for verdict in result.verdicts} == {judge.SUPPORTED, judge.CONTRADICTED}
     assert result.verdict == judge.NOT_ENOUGH and "disagree" in result.reason
+
+
+def test_a_configuration_file_that_a_claim_names_can_be_compared_with_none():
+    named = {"middleware_config": "slow.xml", "middleware_config_sha256": "ab" * 32}
+    default = {"middleware_config": "", "middleware_config_sha256": ""}
+    config = claim(part={
+        "of": {"network": "a", "middleware_config": "slow.xml"}, "to": {"network": "a", "middleware_config": ""}
+    })  # fmt: skip
+    assert verdict(config, rows("a", 50, **named), rows("a", 100, **default)) == judge.SUPPORTED
 
 
 def test_pings_that_no_experiment_requested_separate_nothing():
@@ -227,7 +254,8 @@ def test_several_runs_are_tested_together():
     result = folders([0.9, 0.91, 0.93])
     (verdict,) = result.verdicts
     assert result.verdict == verdict.verdict == judge.SUPPORTED and len(verdict.alone) == 3
-    assert (verdict.source, verdict.points[0].contrast.n) == ("3 runs", 3) and "n = 3 runs" in result.reason
+    assert verdict.source == "3 runs" and "n = 3 runs" in result.reason
+    assert verdict.points[0].data.contrast.n == 3
     assert folders([0.9, 0.91, 0.93], "higher").verdict == judge.CONTRADICTED
     # Each supports it alone, but runs differ as much as their mean does from 1.
     apart = folders([0.5, 0.97])

@@ -61,8 +61,8 @@ def test_verdicts_on_the_published_data(published: Import) -> None:
     by_id = {result.claim.id: result for result in results}
     # The means of lost_prct in the report's figures: 4.3 % of Cyclone DDS and 12.7 % of Fast DDS at 54 Mbit/s.
     first = by_id["fewer-lost-at-10"].best(imported=True)
-    assert first is not None and first.points[0].contrast is not None
-    assert first.points[0].contrast.n == 10 and 0.14 < first.points[0].contrast.ratio < 0.57
+    assert first is not None and first.points[0].data.contrast is not None
+    assert first.points[0].data.contrast.n == 10 and 0.14 < first.points[0].data.contrast.ratio < 0.57
     assert "cyclonedds" in by_id["more-loss-faster-publisher"].reason
     assert "512 KiB, 1000" in by_id["less-cpu-where-delivered"].reason
 
@@ -74,10 +74,12 @@ def in_the_lab(path: Path, lost_percent: Callable[[Cell], float]) -> RunFolder:
     """Return a run of the experiment whose trials lost so many samples, times a noise that depends on the cell."""
     expansion = expand(experiments.load("lossy-grid"))
     run = RunFolder.create(path, {"schema": SCHEMA, "testbed": {"name": "lab", "facts": {}}}, "")
+    attempts = []
     for trial in expansion.trials("lab"):
         lost = lost_percent(trial.cell) * random.Random(trial.trial_id).uniform(0.99, 1.01)
         identity = {"trial_id": trial.trial_id, "cell_id": trial.cell.cell_id, "attempt": 1, "testbed": "lab"}
-        run.append_attempt(description(trial) | identity | {"valid": True, "lost_percent": lost})
+        attempts.append(description(trial) | identity | {"valid": True, "lost_percent": lost})
+    run.append_attempts(attempts)
     return run
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from k8sdds.campaign import experiments
 from k8sdds.campaign.expansion import expand
-from k8sdds.claims import load, names
+from k8sdds.claims import CLAIMS, load
 from k8sdds.claims.study import Plan, StudyFolder, campaigns
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 from tests.conftest import Command
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", CLAIMS.names())
 def test_every_campaign_of_an_installed_study_can_be_planned(name: str) -> None:
     planned = campaigns(load(name).claims, in_lab=True)
     assert planned

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from k8sdds import discovery, middleware
-from k8sdds.middleware import connext, fastdds
+from k8sdds.middleware import connext, fastdds, zenoh
 from k8sdds.system.errors import InputError
 
-FASTDDS, CONNEXT = fastdds.SERVER, connext.SERVICE
+FASTDDS, CONNEXT, ZENOH = fastdds.SERVER, connext.SERVICE, zenoh.ROUTER
 
 
-@pytest.mark.parametrize("service", [FASTDDS, CONNEXT], ids=["fastdds", "connext"])
+@pytest.mark.parametrize("service", [FASTDDS, CONNEXT, ZENOH, ZENOH.at("edge-1", host=True)])
 def test_objects_of_a_service(service: discovery.Service) -> None:
     objects = service.objects("there", 3, "registry.example/image:1")
     kinds = {item["kind"]: item for item in objects}
@@ -29,6 +29,21 @@ def test_objects_of_a_service(service: discovery.Service) -> None:
     assert container["image"] == "registry.example/image:1"
     assert container["ports"][0]["containerPort"] == service.port
     assert service.ready == ("statefulset", service.name)
+
+
+def test_a_router_has_least_privileges_and_a_name_for_each_place() -> None:
+    here, there = (ZENOH.at(node, host=False) for node in ("a", "b"))
+    assert ZENOH.at("", host=False) == ZENOH and len({here.name, there.name, ZENOH.name}) == 3
+    assert ZENOH.servers("ns") == ("k8sdds-zenoh-0.k8sdds-zenoh.ns.svc:7447",)
+    (_, _, router), (*_, plain) = ZENOH.at("a", host=True).objects("ns"), ZENOH.objects("ns")
+    pod, other = (each["spec"]["template"]["spec"] for each in (router, plain))
+    assert (pod["nodeName"], pod["hostNetwork"]) == ("a", True)
+    assert not other.keys() & {"nodeName", "hostNetwork"} and plain["spec"]["replicas"] == 1
+    assert other["automountServiceAccountToken"] is False and other["securityContext"]["runAsNonRoot"]
+    (container,) = other["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert "--adminspace-permissions=none" in container["args"]
 
 
 def test_servers_are_named_by_their_pods() -> None:

@@ -23,11 +23,12 @@ from k8sdds.campaign.experiments import Changes
 from k8sdds.claims import study
 from k8sdds.deploy import node_links, profiles
 from k8sdds.importing import kubectl_top as published_top
-from k8sdds.importing import osrf
+from k8sdds.importing import osrf, recorded_application
 from k8sdds.kubernetes import exec_stream, kubeconfig
 from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.middleware import config_checksum, connext
 from k8sdds.model import link_files
+from k8sdds.model.application import Application
 from k8sdds.model.impairments import Delay, FromFile, Loss, Rate
 from k8sdds.model.link import Link
 from k8sdds.model.link_choice import LinkChoice
@@ -35,16 +36,16 @@ from k8sdds.model.trial import participants
 from k8sdds.networks import packets
 from k8sdds.perftest import log
 from k8sdds.perftest import output as perftest_output
+from k8sdds.report import caveats, summary, tables
 from k8sdds.report import content as contents
-from k8sdds.report import summary, tables
 from k8sdds.results import histograms, link_statistics, tidy
 from k8sdds.results.record import impossible_value
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
-from k8sdds.system import perf, reading
+from k8sdds.system import perf, reading, yaml_text
 from k8sdds.testbeds import machine_cpu, packet_handling, read_meters, selection
 from k8sdds.testbeds.cluster import evidence
-from tests import run_folders
+from tests import recordings, run_folders
 from tests.unit.fuzzing import damage
 from tests.unit.test_attempt import Recording
 
@@ -88,8 +89,8 @@ def _node_answer(data: bytes, _: Path) -> None:
     text = data.decode("utf-8", "replace")
     clock = text.partition("\n")[0] + "\n1700000000123456789\n"
     assert abs(node_links.read_clock(clock)) < 10**19
-    found = node_links.read_statistics(text, "node0", ["100", "off"])
-    json.dumps(link_statistics.summary(link_statistics.LinkStatistics.model_validate(found)), allow_nan=False)
+    found = node_links.read_statistics(text, "node0", ["100", "off"], 0)
+    json.dumps(link_statistics.summary(found.values), allow_nan=False)
 
 
 def _file(read: Callable[[Path], object], name: str) -> Callable[[bytes, Path], object]:
@@ -127,7 +128,7 @@ def _link_file(kind: type[FromFile], path: Path) -> None:
 
 def _study(data: bytes, folder: Path) -> None:
     (folder / study.PLAN).write_bytes(data)
-    (folder / study.CLAIMS).write_text(claims.read("aa"))
+    (folder / study.CLAIMS).write_text(claims.CLAIMS.read("aa")[1])
     opened = study.StudyFolder.open(folder)
     selection.parse(opened.plan.testbed)
     for campaign in opened.plan.campaigns:
@@ -145,7 +146,7 @@ def _run_folder(folder: Path) -> RunFolder:
 def _report(run: RunFolder) -> None:
     content = contents.read(run)
     summary.answer(content)
-    summary.caveats(content)
+    caveats.notes(content)
     for setting in content.settings:
         tables.overheads(content, setting)
 
@@ -392,6 +393,36 @@ def _selected(data: bytes, folder: Path) -> None:
     selection.parse(reading.json_file(path))
 
 
+_TOPICS = {"/a": recordings.periodic(20, 300), "/b": recordings.periodic(10, 100)}
+
+
+def _rosbag2(storage: str) -> list[bytes]:
+    """Return files of recordings by rosbag2, with every compression."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [
+            recordings.rosbag2(Path(folder) / kind, _TOPICS, kind)
+            for kind in recordings.ROSBAG2
+            if kind.startswith(storage)
+        ]
+        return [file.read_bytes() for path in paths for file in path.iterdir() if file.suffix != ".yaml"]
+
+
+@cache
+def _mcap() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [recordings.mcap(Path(folder) / kind, _TOPICS, kind) for kind in recordings.MCAP]
+        return [path.read_bytes() for path in paths] + _rosbag2("mcap")
+
+
+@cache
+def _sqlite() -> list[bytes]:
+    return _rosbag2("sqlite")
+
+
+def _recorded_application(path: Path) -> None:
+    yaml_text.parse(recorded_application.write("mine", path), Application, "written.yaml")
+
+
 READERS = [
     Reader("application", corpus("applications"), _file(_application, "a.yaml"), damage.bytes_of),
     Reader("experiment", corpus("experiments"), _file(_experiment, "e.yaml"), damage.bytes_of),
@@ -419,6 +450,8 @@ READERS = [
     Reader("histograms", _logs, _participant, damage.bytes_of),
     Reader("logs", corpus("logs"), _connext, damage.bytes_of),
     Reader("osrf", corpus("osrf"), _osrf, damage.bytes_of),
+    Reader("mcap", _mcap, _file(_recorded_application, "robot.mcap"), damage.bytes_of),
+    Reader("sqlite", _sqlite, _file(_recorded_application, "robot.db3"), damage.bytes_of),
     Reader("credentials", _credential_seeds, _credential, _damaged_credential, prepare=_copy_credentials),
     Reader("kubeconfig", corpus("kubeconfigs"), _file(lambda path: kubeconfig.load(path, None), "k"), damage.bytes_of),
     Reader("kubernetes", corpus("kubernetes"), _answer, damage.json_of),

@@ -34,26 +34,24 @@ def read(text: str) -> log.Log:
     return log.read(text.encode())
 
 
-@pytest.mark.parametrize("name", LATENCIES)
-@pytest.mark.parametrize("with_stderr", [True, False])
-def test_latency(name, with_stderr):
-    before = logs.configuration(True) + "Sending data ...\n" if with_stderr else ""
-    parsed = read(before + LATENCIES[name] + (logs.END if with_stderr else ""))
-    assert parsed.problems == () and not parsed.truncated
+@pytest.mark.parametrize(
+    ("text", "kind", "expected", "stderr"),
+    [
+        *((text, "latency", logs.LATENCY, (logs.configuration(True) + "Sending data ...\n", logs.END))
+          for text in LATENCIES.values()),
+        *((text, "latency", logs.LATENCY, ("", "")) for text in LATENCIES.values()),
+        *((text, "throughput", logs.THROUGHPUT, (logs.configuration(False), logs.END)) for text in THROUGHPUTS.values()),
+    ],
+    ids=[*LATENCIES, *(f"{name}, alone" for name in LATENCIES), *THROUGHPUTS],
+)  # fmt: skip
+def test_every_grammar_is_read(text, kind, expected, stderr):
+    before, after = stderr
+    parsed = read(before + text + after)
+    assert parsed.problems == () and not parsed.truncated and parsed.ended is bool(after)
     (result,) = parsed.results
-    assert (result.kind, result.payload_bytes) == ("latency", 1024)
-    assert {key: result.values[key] for key in logs.LATENCY} == pytest.approx(logs.LATENCY)
-    assert parsed.role == "publisher" and parsed.ended is with_stderr
-
-
-@pytest.mark.parametrize("name", THROUGHPUTS)
-def test_throughput(name):
-    parsed = read(logs.configuration(False) + THROUGHPUTS[name] + logs.END)
-    assert parsed.problems == ()
-    (result,) = parsed.results
-    assert (result.kind, result.payload_bytes) == ("throughput", 1024)
-    assert {key: result.values[key] for key in logs.THROUGHPUT} == logs.THROUGHPUT
-    assert parsed.role == "subscriber"
+    assert (result.kind, result.payload_bytes) == (kind, 1024)
+    assert {key: result.values[key] for key in expected} == pytest.approx(expected)
+    assert parsed.role == ("publisher" if kind == "latency" else "subscriber")
 
 
 @pytest.mark.parametrize("text", [*LATENCIES.values(), *THROUGHPUTS.values()])

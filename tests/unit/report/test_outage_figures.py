@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.report import content, csv_tables, figures, html, summary, tables
+from k8sdds.report import caveats, content, csv_tables, figures, html, tables
 from k8sdds.report.content import Content
 from k8sdds.report.figures import levels, outages, over_time
 from k8sdds.report.formats import number
@@ -29,48 +29,36 @@ LENGTHS = (1.0, 5.0)
 def measured(tmp_path: Path) -> Content:
     """Two networks, each with outages of two lengths, of which the files are those of the recorded one."""
     names = (
-        "test",
-        "outage_what",
-        "outage_where",
-        "outage_after_s",
-        "outage_s",
-        "outage_observed_ms",
-        "outage_blind_ms",
-        "recovery_first_ms",
-        "recovery_full_ms",
-    )
+        "test", "outage_what", "outage_where", "outage_after_s", "outage_s", "outage_observed_ms",
+        "outage_blind_ms", "recovery_first_ms", "recovery_full_ms",
+    )  # fmt: skip
     values = {name: RECORD[name] for name in names}
     plan = folders.Plan(("host", "weavenet"), (1024,), ("paced",), 2, histograms=False)
     run = folders.make(tmp_path / "run", plan)
-    path = run.path / "trials.jsonl"
     attempts = []
-    for line in path.read_text().splitlines():
-        attempt = json.loads(line) | values
+    for attempt in run.attempts():
+        attempt |= values
         length = LENGTHS[attempt["repetition"] % 2]
         blind = BLIND_MS * length
         cell = f"{attempt['cell_id']}-{length:g}"
         attempts.append(attempt | {"cell_id": cell, "outage_for_s": length, "outage_blind_ms": blind})
         raw = run.raw(attempt["trial_id"], attempt["attempt"])
         shutil.copytree(RECORDED, raw, dirs_exist_ok=True)
-    path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
-    return content.read(run)
+    return content.read(folders.rewritten(run, attempts))
 
 
 def ended(run: RunFolder) -> Content:
     """The same, but the first trial of weavenet ended before its subscriber recovered."""
-    path = run.path / "trials.jsonl"
-    attempts = [json.loads(line) for line in path.read_text().splitlines()]
+    attempts = run.attempts()
     first = next(attempt for attempt in attempts if attempt["network"] == "weavenet")
-    first |= {
-        "outage_observed_ms": 3000,
-        "recovery_full_ms": None,
-        "missing": {"recovery_full_ms": "not recovered within 3000 ms"},
-    }
-    path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
-    return content.read(run)
+    missing = {"recovery_full_ms": "not recovered within 3000 ms"}
+    first |= {"outage_observed_ms": 3000, "recovery_full_ms": None, "missing": missing}
+    return content.read(folders.rewritten(run, attempts))
 
 
-def test_trials_that_end_before_the_recovery_are_stated_and_drawn(measured: Content, tmp_path: Path) -> None:
+def test_trials_that_end_before_the_recovery_are_stated_and_drawn(
+    undrawn: None, measured: Content, tmp_path: Path
+) -> None:
     changed = ended(measured.run)
     (figure,) = outages.recoveries(changed, tmp_path)
     assert "recovery, weavenet: " in figure.alt and "more than 3000 ms after" in figure.alt
@@ -83,7 +71,7 @@ def test_trials_that_end_before_the_recovery_are_stated_and_drawn(measured: Cont
         for cell in row
     }
     assert "–\n1 of 1: not recovered within 3000 ms" in cells
-    (caveat,) = [text for text in summary.caveats(changed) if "have no mean" in text]
+    (caveat,) = [text for text in caveats.notes(changed) if "have no mean" in text]
     assert "weavenet (1 of 2: not recovered within 3000 ms)" in caveat
     assert caveat.endswith("Measure longer, to see whether they recover.")
     written = csv_tables.texts(changed)
@@ -93,19 +81,17 @@ def test_trials_that_end_before_the_recovery_are_stated_and_drawn(measured: Cont
 
 
 def test_repetitions_that_recovered_do_not_count_as_those_that_did_not(measured: Content) -> None:
-    path = measured.run.path / "trials.jsonl"
-    attempts = [json.loads(line) for line in path.read_text().splitlines()]
-    for attempt in attempts:
-        attempt["cell_id"] = attempt["network"]
-    path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
-    changed = ended(measured.run)
+    run = measured.run
+    changed = ended(folders.rewritten(run, [one | {"cell_id": one["network"]} for one in run.attempts()]))
     values = [row["recovery_full_ms"] for row in changed.best if row["network"] == "weavenet"]
     assert values == [None, None], "no mean of those that recovered is stated"
     written = csv_tables.texts(changed)
     assert "recovery_full_ms,weavenet,1,not recovered within 3000 ms" in written["missing.csv"]
 
 
-def test_an_outage_is_drawn_over_time_with_its_link(measured: Content, tmp_path: Path) -> None:
+def test_an_outage_is_drawn_over_time_with_its_link(
+    full_size: None, measured: Content, tmp_path: Path
+) -> None:
     setting = next(one for one in measured.settings if one.trials[0]["outage_for_s"] == 1)
     figure = over_time.draw(measured, setting, tmp_path, "outage")
     assert figure is not None and figure.section == "outage"
@@ -122,12 +108,13 @@ def test_an_outage_is_drawn_over_time_with_its_link(measured: Content, tmp_path:
     assert over_time.draw(measured, setting, tmp_path, "outage") is None
 
 
-def test_a_trial_over_impaired_links_is_drawn_as_a_whole(measured: Content, tmp_path: Path) -> None:
+def test_a_trial_over_impaired_links_is_drawn_as_a_whole(
+    undrawn: None, measured: Content, tmp_path: Path
+) -> None:
     for path in measured.run.path.glob("raw/*/1/outage.json"):
         path.unlink()
-    trials = measured.run.path / "trials.jsonl"
-    trials.write_text(trials.read_text().replace('"test": "outage"', '"test": "paced"'))
-    changed = content.read(measured.run)
+    run = measured.run
+    changed = content.read(folders.rewritten(run, [one | {"test": "paced"} for one in run.attempts()]))
     figure = over_time.draw(changed, changed.settings[0], tmp_path, "paced")
     assert figure is not None and (figure.section, figure.slug[:13]) == ("paced", "link-timeline")
     assert "host: 600 samples in 5.99 s" in figure.alt and "the links dropped" in figure.caption
@@ -139,32 +126,28 @@ def test_a_trial_over_impaired_links_is_drawn_as_a_whole(measured: Content, tmp_
     assert begin == pytest.approx((outage.failed_us - trial.arrivals[0].at_us) / 1e6, abs=0.01)
 
 
-def shift(run: RunFolder, name: str, key: str, us: int) -> None:
-    """Let a time in a file of all trials be that of another clock."""
-    for path in run.path.glob(f"raw/*/1/{name}"):
-        document = json.loads(path.read_text())
-        path.write_text(json.dumps(document | {key: document[key] + us}))
-
-
 def test_links_are_drawn_by_the_clock_of_the_subscriber(measured: Content, tmp_path: Path) -> None:
-    """On clusters, the statistics start by the clock of another machine; the outage has both by the subscriber's."""
-    shift(measured.run, link_statistics.FILE, "started_us", 7_000_000)
+    """On clusters, the statistics of each node's link have a start of their own."""
+    for path in measured.run.path.glob(f"raw/*/1/{link_statistics.FILE}"):
+        document = json.loads(path.read_text())
+        for link in document["links"].values():
+            link["started_us"] = document["started_us"]
+        path.write_text(json.dumps(document | {"started_us": document["started_us"] + 7_000_000}))
     trial = over_time._read(measured, measured.best[0])
     assert trial is not None and trial.outage is not None
     (series,) = trial.ways["down"]
     times = over_time._times(trial, [series])
     dropped = [at for at, count in zip(times, series.outage, strict=True) if count]
     assert dropped and -0.1 < min(dropped) <= max(dropped) < trial.outage.length_s + 0.1
-    # Without an outage, nothing states how far the clocks are apart.
+    # Links whose times are by another clock are not drawn.
     for path in measured.run.path.glob("raw/*/1/outage.json"):
         path.unlink()
     whole = over_time._read(measured, measured.best[0] | {"test": "paced"})
     assert whole is not None and whole.links is None and not list(whole.spans)
 
 
-def test_each_test_of_a_setting_is_drawn_over_time(measured: Content, tmp_path: Path) -> None:
-    run, path = measured.run, measured.run.path / "trials.jsonl"
-    attempts = [json.loads(line) for line in path.read_text().splitlines()]
+def test_each_test_of_a_setting_is_drawn_over_time(undrawn: None, measured: Content, tmp_path: Path) -> None:
+    run, attempts = measured.run, measured.run.attempts()
     for attempt in [one for one in attempts if one["outage_for_s"] == 1]:
         names = {name: f"{attempt[name]}-paced" for name in ("trial_id", "cell_id")}
         own = {name: value for name, value in attempt.items() if not name.startswith(("outage", "recovery"))}
@@ -172,8 +155,8 @@ def test_each_test_of_a_setting_is_drawn_over_time(measured: Content, tmp_path: 
         raw = run.raw(names["trial_id"], 1)
         shutil.copytree(RECORDED, raw)
         (raw / arrivals.INTERRUPTION).unlink()
-    path.write_text("".join(json.dumps(one) + "\n" for one in attempts if one.get("outage_for_s") != 5))
-    changed = content.read(run)
+    kept = [one for one in attempts if one.get("outage_for_s") != 5]
+    changed = content.read(folders.rewritten(run, kept))
     (setting,) = changed.settings
     assert set(setting.tests) == {"outage", "paced"}
     drawn = [
@@ -182,10 +165,8 @@ def test_each_test_of_a_setting_is_drawn_over_time(measured: Content, tmp_path: 
         if getattr(task, "args", ()) and getattr(task.args[0], "func", None) is over_time.draw
         for figure in task()
     ]
-    assert {(one.section, one.slug.partition("-")[0]) for one in drawn} == {
-        ("outage", "outage"),
-        ("paced", "link"),
-    }
+    shown = {(one.section, one.slug.partition("-")[0]) for one in drawn}
+    assert shown == {("outage", "outage"), ("paced", "link")}
     assert all("host: " in one.alt and "weavenet: " in one.alt for one in drawn)
 
 
@@ -212,14 +193,15 @@ def test_recoveries_are_drawn_by_length(measured: Content, tmp_path: Path) -> No
     assert html._context(measured, [overhead, figure])["main_figure"] is figure
 
 
-def test_figures_of_different_links_have_different_titles(measured: Content, tmp_path: Path) -> None:
-    path = measured.run.path / "trials.jsonl"
-    attempts = [json.loads(line) for line in path.read_text().splitlines()]
+def test_figures_of_different_links_have_different_titles(
+    undrawn: None, measured: Content, tmp_path: Path
+) -> None:
+    attempts = measured.run.attempts()
     for attempt in list(attempts):
         names = {name: f"{attempt[name]}-slow" for name in ("trial_id", "cell_id")}
         attempts.append(attempt | names | {"link": {"rate_mbit": 20, "loss_percent": 0, "delay_us": 0}})
-    path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
-    fast, slow = (figure.title for figure in outages.recoveries(content.read(measured.run), tmp_path))
+    both = content.read(folders.rewritten(measured.run, attempts))
+    fast, slow = (figure.title for figure in outages.recoveries(both, tmp_path))
     assert "links 100 Mbit/s" in fast and "links 20 Mbit/s" in slow
     (alone,) = outages.recoveries(measured, tmp_path)
     assert alone.title == fast, "links that are not plain are stated, also if all figures have them"
@@ -230,7 +212,9 @@ def test_a_single_length_has_no_curve(measured: Content, tmp_path: Path) -> None
     assert outages.recoveries(measured, tmp_path) == []
 
 
-def test_each_headline_metric_has_a_figure_of_its_own(measured: Content, tmp_path: Path) -> None:
+def test_each_headline_metric_has_a_figure_of_its_own(
+    undrawn: None, measured: Content, tmp_path: Path
+) -> None:
     drawn = [
         levels.headline(measured, measured.settings[0], tmp_path, name) for name in find("outage").headlines
     ]

@@ -6,7 +6,6 @@ import csv
 import itertools
 import json
 from collections.abc import Sequence
-from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ from k8sdds import report
 from k8sdds.campaign.expansion import expand
 from k8sdds.cli.app import app
 from k8sdds.report import content
-from k8sdds.report.figures import canvas, capacity
+from k8sdds.report.figures import capacity
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import SCHEMA, RunFolder
+from tests.sampling import sampled
 from tests.unit.test_capacity_search import CAPACITY, SUBSCRIBERS, experiment, measured, rounds_of
 
 CAMPAIGN = {
@@ -113,7 +113,9 @@ def test_probes_are_in_no_table_of_means(tmp_path: Path, attempts: list[dict[str
     assert whole.valid == whole.planned == len(attempts) and not whole.failed
 
 
-def test_the_report_of_a_search_names_the_capacities(tmp_path: Path, attempts: list[dict[str, Any]]) -> None:
+def test_the_report_of_a_search_names_the_capacities(
+    full_size: None, tmp_path: Path, attempts: list[dict[str, Any]]
+) -> None:
     run = folder(tmp_path, attempts)
     path = report.write_report(run, None)
     page = path.read_text()
@@ -154,40 +156,33 @@ def check_survives(path: Path, attempts: Sequence[dict[str, Any]]) -> None:
     assert len(capacity.draw(content.read(run), path)) <= 2
 
 
-SEARCHES = pytest.mark.parametrize(
+DAMAGES = [
+    (sweep, damage, every)
+    for every in (1, 5)
+    for sweep, damages in (({}, HOSTILE), (SUBSCRIBERS, HOSTILE_SUBSCRIBERS))
+    for damage in damages
+]
+
+
+@pytest.mark.parametrize(("sweep", "damage", "every"), sampled(DAMAGES, every_run=8))
+def test_a_report_survives_a_damage_of_all_records_or_of_each_fifth(
+    tmp_path: Path, sweep: dict[str, Any], damage: dict[str, Any], every: int
+) -> None:
+    check_survives(
+        tmp_path, [a if index % every else a | damage for index, a in enumerate(recorded(**sweep))]
+    )
+
+
+@pytest.mark.parametrize(
     ("sweep", "damages"), [({}, HOSTILE), (SUBSCRIBERS, HOSTILE_SUBSCRIBERS)], ids=["rate", "subscribers"]
 )
-
-
-@pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw figures in few dots."""
-    monkeypatch.setattr(canvas, "AS_PDF", ContextVar("without", default=False))
-    monkeypatch.setattr(canvas, "DPI", 50)
-
-
-@SEARCHES
-def test_a_report_survives_damaged_records(
-    fast: None, tmp_path: Path, sweep: dict[str, Any], damages: list[dict[str, Any]]
+def test_a_report_survives_all_damages_at_once(
+    tmp_path: Path, sweep: dict[str, Any], damages: list[dict[str, Any]]
 ) -> None:
-    """Every record is damaged in one way; or the damages are spread over a fifth of the records."""
-    attempts = recorded(**sweep)
-    for number, damage in enumerate(damages):
-        check_survives(tmp_path / f"{number}", [attempt | damage for attempt in attempts])
     several = itertools.cycle(damages)
-    spread = [a if index % 5 else a | next(several) for index, a in enumerate(attempts)]
-    check_survives(tmp_path / "spread", spread)
-
-
-@pytest.mark.long
-@SEARCHES
-def test_a_report_survives_damages_of_a_fifth_of_the_records(
-    fast: None, tmp_path: Path, sweep: dict[str, Any], damages: list[dict[str, Any]]
-) -> None:
-    attempts = recorded(**sweep)
-    for number, damage in enumerate(damages):
-        damaged = [a if index % 5 else a | damage for index, a in enumerate(attempts)]
-        check_survives(tmp_path / f"{number}", damaged)
+    check_survives(
+        tmp_path, [a if index % 5 else a | next(several) for index, a in enumerate(recorded(**sweep))]
+    )
 
 
 def test_two_networks_of_a_folder_are_compared_by_their_brackets(

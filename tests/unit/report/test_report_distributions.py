@@ -24,8 +24,7 @@ def test_a_panel_contains_delays_of_one_method(tmp_path):
     other["delay_method"] = "round trip / 2"
     log = run.raw(other["trial_id"], other["attempt"]) / "sub0/latency.hlog"
     log.write_text(log.read_text().replace("Tag=one_way", "Tag=half_round_trip"))
-    (run.path / "trials.jsonl").unlink()
-    run.append_attempts(items)
+    folders.rewritten(run, items)
     trials = {
         (point.payload_bytes, label): merged.trials
         for point, networks in before.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from k8sdds.analysis import cpu_places
 from k8sdds.report import content
 from k8sdds.report.content import Content
-from k8sdds.report.figures import canvas, details, topology
+from k8sdds.report.figures import details, topology
 from k8sdds.results import timeline
 from tests import run_folders as folders
 
@@ -76,10 +75,7 @@ def changed(tmp_path: Path) -> Any:
     def change(**values: Any) -> Content:
         plan = folders.Plan(("host", "weavenet"), (1024,), ("throughput",), 2, details=True, histograms=False)
         run = folders.make(tmp_path / "run", plan)
-        path = run.path / "trials.jsonl"
-        attempts = [json.loads(line) | values for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
-        return content.read(run)
+        return content.read(folders.rewritten(run, [attempt | values for attempt in run.attempts()]))
 
     return change
 
@@ -98,12 +94,6 @@ def test_dropped_packets_are_drawn_where_they_were_counted(changed: Any, tmp_pat
     assert "too large" in of_weavenet and "too large" not in figure.alt.partition("weavenet: ")[0]
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lay out figures of the topology without writing their files."""
-    monkeypatch.setattr(topology, "save", lambda *args: canvas.Figure(*args[2:], svg=""))
-
-
 @pytest.mark.parametrize(("values", "link"), [
     ({}, "MTU 1500"), ({"testbed": "cluster"}, "MTU ?"), ({"link": {"mtu": 9000}}, "MTU 9000"),
     ({"node_links": {"a": {"mtu_bytes": 4000}, "b": {"mtu_bytes": 3000}}, "testbed": "cluster"}, "MTU 3000"),
@@ -116,12 +106,12 @@ def test_the_mtu_of_links_is_the_recorded_one(
     assert figure.alt.count(f"nodes' links {link}") == 2
 
 
-def test_samples_that_crossed_no_link_have_no_path(changed: Any, tmp_path: Path) -> None:
+def test_samples_that_crossed_no_link_have_no_path(undrawn: None, changed: Any, tmp_path: Path) -> None:
     made = changed(transport="shared-memory")
     assert topology.draw(made, tmp_path) == []
 
 
-def test_rates_over_time_need_enough_steps(changed: Any, tmp_path: Path) -> None:
+def test_rates_over_time_need_enough_steps(undrawn: None, changed: Any, tmp_path: Path) -> None:
     made = changed()
     figure = details.timeline(made, made.settings[0], tmp_path)
     assert figure is not None and "host 90.0 to 110; weavenet 90.0 to 110" in figure.alt
@@ -131,7 +121,7 @@ def test_rates_over_time_need_enough_steps(changed: Any, tmp_path: Path) -> None
 
 
 def test_the_caption_names_how_many_trials_are_drawn(
-    changed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undrawn: None, changed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = changed()
     every = details.timeline(made, made.settings[0], tmp_path)

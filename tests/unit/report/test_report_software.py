@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import comparison as shown
 from k8sdds.report import content, fact_tables, html
 from k8sdds.results import tidy
-from k8sdds.results.run_folder import CAMPAIGN, TRIALS, RunFolder
-from tests.run_folders import Plan, make
+from k8sdds.results.run_folder import RunFolder
+from tests.run_folders import Plan, make, rewritten, with_campaign
 
 OLD = "ghcr.io/flannel-io/flannel:v0.28.3@sha256:" + "a" * 64
 NEW = "ghcr.io/flannel-io/flannel:v0.28.4@sha256:" + "b" * 64
@@ -27,15 +26,13 @@ def run_with(path: Path, flannel: str, **facts: Any) -> RunFolder:
     run = make(
         path, Plan(networks=("host", "flannel-vxlan"), payloads=(1024,), repetitions=4, histograms=False)
     )
-    rows = [json.loads(line) for line in (path / TRIALS).read_text().splitlines()]
-    for row in rows:
-        row["installed_network"] = "flannel-vxlan" if row["block"] % 2 == 0 else "kube-router"
-        row["network_software"] = {AGENT: flannel, "kube-system/kube-proxy kube-proxy": PROXY}
-    (path / TRIALS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    campaign = json.loads((path / CAMPAIGN).read_text())
-    campaign["networks"] = {"flannel-vxlan": {"name": "flannel-vxlan", "encryption": ""} | facts, "host": {}}
-    (path / CAMPAIGN).write_text(json.dumps(campaign))
-    return run
+    software = {AGENT: flannel, "kube-system/kube-proxy kube-proxy": PROXY}
+    rewritten(run, (
+        row | {"installed_network": ("flannel-vxlan", "kube-router")[row["block"] % 2], "network_software": software}
+        for row in run.attempts()
+    ))  # fmt: skip
+    networks = {"flannel-vxlan": {"name": "flannel-vxlan", "encryption": ""} | facts, "host": {}}
+    return with_campaign(run, networks=networks)
 
 
 def page(run: RunFolder) -> str:

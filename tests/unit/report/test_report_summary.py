@@ -1,7 +1,6 @@
 """The summary of a report, its terminal output and the table of a running campaign."""
 
 import io
-import json
 import re
 from types import SimpleNamespace
 
@@ -11,9 +10,8 @@ from rich.console import Console
 from k8sdds import links, report
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.model.trial import AXES
-from k8sdds.report import content, formats, html, summary
+from k8sdds.report import caveats, content, formats, html, summary, tables
 from k8sdds.report.terminal import results_so_far, show
-from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
 from tests.reports import KINDS
 
@@ -29,13 +27,6 @@ def make(path, **options):
     return folders.make(path, folders.Plan(**({"histograms": False} | options)))
 
 
-def rewrite(run, items):
-    """Replace the attempts of a run folder, and return it as it is read again."""
-    (run.path / "trials.jsonl").unlink()
-    run.append_attempts(items)
-    return RunFolder.open(run.path)
-
-
 def test_two_networks_are_compared_in_one_sentence(tmp_path):
     run = make(tmp_path / "run", networks=("host", "flannel-hostgw"), payloads=(1024,), noise=0.001)
     (lead, text), = sentences(run).items()  # fmt: skip
@@ -44,14 +35,49 @@ def test_two_networks_are_compared_in_one_sentence(tmp_path):
     assert "of host's throughput and has 13." in text and text.endswith("more p90 latency than host.")
 
 
+def test_repetitions_in_which_no_sample_arrived_are_counted(tmp_path):
+    run = make(tmp_path / "run", networks=("host", "weavenet"), payloads=(1024,), tests=("paced",))
+    records = run.attempts()
+    first = next(item for item in records if item["network"] == "weavenet")
+    times = [name for name in first if name.startswith("delay_") and name.endswith("_us")]
+    first |= dict.fromkeys(times) | {"received": 0, "lost_percent": 100.0, "delay_count": 0}
+    first["missing"] = dict.fromkeys(times, "no sample arrived")
+    found = content.read(folders.rewritten(run, records))
+    n = sum(item["network"] == "weavenet" for item in records)
+    (caveat,) = [text for text in caveats.notes(found) if "no sample arrived" in text]
+    assert caveat.startswith(f"Some trials of weavenet (1 of {n}: no sample arrived) have no p90 delay.")
+    assert not any("too few samples arrived" in text for text in caveats.notes(found))
+    (setting,) = found.settings
+    cells = {
+        cell.plain for table in tables.levels(found, setting, "paced") for row in table.rows for cell in row
+    }
+    assert f"–\n1 of {n}: no sample arrived" in cells
+    (losses,) = [row for key, row in setting.levels("lost_percent", "paced").items() if key[0] == "weavenet"]
+    assert losses["n"] == n and losses["maximum"] == 100
+    screen = [row for row in results_so_far(records, "host").rows if row[0] == "weavenet"]
+    assert all("%" not in cell for cell in screen[0][3:])
+
+
+def test_trials_with_too_few_values_are_named_next_to_those_without_samples(tmp_path):
+    run = make(tmp_path / "run", networks=("host", "weavenet"), payloads=(1024,), tests=("paced",))
+    records = run.attempts()
+    silent, few, *_ = (item for item in records if item["network"] == "weavenet")
+    silent |= {"delay_p90_us": None, "delay_count": 0, "missing": {"delay_p90_us": "no sample arrived"}}
+    few |= {"delay_p90_us": None, "delay_count": 25, "missing": {"delay_p90_us": "25 values, 100 are needed"}}
+    notes = caveats.notes(content.read(folders.rewritten(run, records)))
+    assert any(note.startswith("Some trials of weavenet (1 of") for note in notes)
+    (remedy,) = [note for note in notes if note.startswith("No p90 delay of some trials of weavenet")]
+    assert remedy.endswith("or measure at least 4 times as long.")
+
+
 def test_a_percentile_that_one_repetition_knows_does_not_change_n(tmp_path):
     run = make(tmp_path / "run", networks=("host", "flannel-hostgw"), payloads=(1024,))
     records = [item | {"latency_p9999_us": None} for item in run.attempts()]
     known = next(item for item in records if item["test"] == "latency")
     known["latency_p9999_us"] = known["latency_max_us"]
-    read = content.read(rewrite(run, records))
+    read = content.read(folders.rewritten(run, records))
     assert [setting.repetitions() for setting in read.settings] == ["3"]
-    assert not any("n = 1" in note for note in summary.caveats(read))
+    assert not any("n = 1" in note for note in caveats.notes(read))
 
 
 def test_summary_names_best_and_worst_network_and_ties(tmp_path):
@@ -83,7 +109,7 @@ def test_one_repetition_gets_no_judgment(tmp_path):
     run = folders.single(tmp_path / "run")
     text = str(sentences(run))
     assert "no difference" not in text and "[" not in text.replace("['", "").strip("{}")
-    assert any("no confidence interval" in note for note in summary.caveats(content.read(run)))
+    assert any("no confidence interval" in note for note in caveats.notes(content.read(run)))
 
 
 def test_gain_over_the_baseline_is_not_a_negative_cost(tmp_path):
@@ -106,7 +132,7 @@ def test_summary_names_networks_with_multicast_and_where_it_is_faster(reports):
     text = sentences(run)["Multicast against unicast"]
     assert text.startswith("Only weavenet supports multicast.")
     assert "multicast is faster with 4, 8 and 12 subscribers" in text
-    notes = summary.caveats(content.read(run))
+    notes = caveats.notes(content.read(run))
     assert any(note.startswith("host was not measured in multicast, reliable; levels") for note in notes)
     assert any("include scheduling" in note for note in notes)
 
@@ -118,7 +144,7 @@ def test_summary_without_valid_trials(reports):
 
 
 def test_interrupted_campaign_reports_missing_trials(reports):
-    note = summary.caveats(reports("troubled").content)[0]
+    note = caveats.notes(reports("troubled").content)[0]
     assert (
         note
         == "105 of 144 trials have a valid attempt; 10 have only invalid attempts; 29 were not attempted."
@@ -129,12 +155,9 @@ def test_cluster_with_one_kernel_is_reported(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), testbed="cluster"))
     assert content.read(run).testbed == "cluster whose nodes share one kernel"
     for boot_ids, expected in (("aab", "cluster in which n0 and n1 share one kernel"), ("abc", "cluster")):
-        data = json.loads((run.path / "campaign.json").read_text())
         facts = {"nodes": {f"n{number}": {"boot_id": boot_id} for number, boot_id in enumerate(boot_ids)}}
-        (run.path / "campaign.json").write_text(
-            json.dumps(data | {"testbed": {"name": "cluster", "facts": facts}})
-        )
-        assert content.read(RunFolder.open(run.path)).testbed == expected
+        run = folders.with_campaign(run, testbed={"name": "cluster", "facts": facts})
+        assert content.read(run).testbed == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -196,8 +219,8 @@ def test_networks_without_a_percentile_are_named(tmp_path):
     for item in items:
         if item["network"] == "weavenet":
             item |= {"delay_p90_us": None, "missing": {"delay_p90_us": "88 values, 100 are needed"}}
-    run = rewrite(run, items)
-    notes = summary.caveats(content.read(run))
+    run = folders.rewritten(run, items)
+    notes = caveats.notes(content.read(run))
     assert any(note.startswith("No p90 delay of some trials of weavenet: too few samples") for note in notes)
     reason = {"quantity": "delay_p90_us", "network_label": "weavenet", "reason": "88 values, 100 are needed"}
     reason |= {"trials": 0, "remedy": "measure longer"}
@@ -217,8 +240,8 @@ def test_the_clocks_that_measured_delays_are_stated(tmp_path):
             "delay_p50_us": 1050.0,
         } | later
     items[0]["delay_method"] = "round trip / 2"
-    run = rewrite(run, items)
-    note, error = (text for text in summary.caveats(content.read(run)) if text.startswith("Delays"))
+    run = folders.rewritten(run, items)
+    note, error = (text for text in caveats.notes(content.read(run)) if text.startswith("Delays"))
     assert "one-way, by synchronized clocks (2 trials)" in note
     assert "wrong by up to 31.5 µs (3 % of the median delay)" in error and "no interval contains it" in error
     assert "as half of round trips (1 trial)" in note
@@ -239,14 +262,8 @@ def test_how_large_the_packets_of_tcp_were_is_stated(tmp_path, testbed, offloads
         item | {"test": "tcp-stream", "testbed": testbed, "link": item["link"] | {"offloads": offloads}}
         for item in run.attempts()[:4]
     ]
-    run = rewrite(run, items)
-    campaign = json.loads((run.path / "campaign.json").read_text())
-    (run.path / "campaign.json").write_text(
-        json.dumps(campaign | {"testbed": {"name": testbed, "facts": {}}})
-    )
-    (note,) = (
-        text for text in summary.caveats(content.read(RunFolder(run.path))) if text.startswith("TCP packets")
-    )
+    run = folders.with_campaign(folders.rewritten(run, items), testbed={"name": testbed, "facts": {}})
+    (note,) = (text for text in caveats.notes(content.read(run)) if text.startswith("TCP packets"))
     assert expected in note
 
 
@@ -257,16 +274,16 @@ def test_packets_of_links_that_differ_in_something_else_are_stated_once_and_publ
     items = [item | {"test": "tcp-stream"} for item in run.attempts()]
     items[1]["link"] = items[1]["link"] | {"loss_percent": 1}
     items[2]["testbed"] = "imported"
-    run = rewrite(run, items)
-    (note,) = (text for text in summary.caveats(content.read(run)) if text.startswith("TCP packets"))
+    run = folders.rewritten(run, items)
+    (note,) = (text for text in caveats.notes(content.read(run)) if text.startswith("TCP packets"))
     assert note.count("offloads unchanged") == 1 and f"; {len(items) - 1} trials)" in note
 
 
 def test_the_values_of_named_links_are_stated(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host", "flannel-vxlan"), payloads=(64,)))
     roaming = AXES["link"].recorded(links.load("wifi-roaming").link)
-    run = rewrite(run, [item | {"link": roaming} for item in run.attempts()])
-    (note,) = (text for text in summary.caveats(content.read(run)) if text.startswith("Links"))
+    run = folders.rewritten(run, [item | {"link": roaming} for item in run.attempts()])
+    (note,) = (text for text in caveats.notes(content.read(run)) if text.startswith("Links"))
     assert note == (
         "Links wifi-roaming: both ways 4 ms ± 6 ms delay (pareto), bursts of loss (p 0.5 %, r 20 %), 100 Mbit/s,"
         " queue of 1000 packets (codel); Wi-Fi outage of 0.5 s every 30 s."
@@ -278,8 +295,8 @@ def test_a_missing_percentile_of_the_buffer_delay_is_not_one_of_the_latency(tmp_
     items = [
         item | {"missing": {"loaded_latency_p90_us": "9 values, 100 are needed"}} for item in run.attempts()
     ]
-    run = rewrite(run, items)
-    assert not any("percentile" in note or "Delays" in note for note in summary.caveats(content.read(run)))
+    run = folders.rewritten(run, items)
+    assert not any("percentile" in note or "Delays" in note for note in caveats.notes(content.read(run)))
 
 
 def test_shares_of_one_setting_are_summarized_together():

@@ -1,0 +1,298 @@
+"""Write an application file from a recording: flows, what was recorded of them as comments, and proposed limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from k8sdds.importing import recording
+from k8sdds.importing.recorded_topics import PAUSE_NS, Distribution, Topic
+from k8sdds.model.application import MAX_FLOWS
+from k8sdds.model.axis import counted
+from k8sdds.model.rate_profile import MAX_RATE
+from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES
+from k8sdds.system import yaml_template
+from k8sdds.system.errors import InputError
+from k8sdds.system.numbers import number
+from k8sdds.system.reading import escaped, one_line
+
+TOLERANCES = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, math.inf)
+"""How much sizes and rates of topics may differ that become one flow, if there are too many topics."""
+MIN_MESSAGES = 10
+MIN_RATE = 1.0
+"""Fewer messages, or messages per second, are no flow that trials of seconds can measure."""
+MIN_LIMITED_RATE = 8.0
+"""Samples per second of a flow of which such trials can judge the share of missed deadlines."""
+MISSED_PERCENT = 5
+REPETITIONS = 5
+MIN_SAMPLES = 180
+"""Samples of all repetitions with which a search among 64 configurations can show that fewer than 5 % are late."""
+MIN_DURATION_S = 3
+MIN_SAMPLES_OF_TRIAL = 5
+MAX_LISTED, MAX_LISTED_OF_FLOW = 200, 20
+"""Most topics that a comment lists."""
+
+_NO_DATA = {
+    "parameter_events": "changes of parameters",
+    "rosout": "log messages of the nodes",
+    "tf_static": "transforms that are sent once",
+}
+"""Last parts of names of topics that ROS 2 itself publishes."""
+
+HEADER = """\
+{flows} from {kept} of the {topics} of {name}. Rates and sizes are those at the recorder, with the delays of a network
+on the way to it. Lines with "proposal" are not from the recording: state there what your application requires. A
+recording has neither the subscribers nor what they request, and does not show which topics one node publishes.
+"""
+MERGED = """\
+An application has at most {most} flows. Topics of similar size and rate are therefore one flow, with a publisher for
+each of them, and as many samples and bytes per second as its topics have together. Delete topics that do not cross the
+network.
+"""
+MEAN_SIZE = "  # the mean, because sizes differ: above"
+IRREGULAR = "  # irregular: see the intervals above"
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """Topics that are measured as one flow."""
+
+    topics: Sequence[Topic]
+
+    @property
+    def rate(self) -> float:
+        """Samples per second of all publishers."""
+        return sum(topic.rate for topic in self.topics)
+
+    @property
+    def recorded_publishers(self) -> int:
+        return sum(topic.publishers for topic in self.topics)
+
+    @property
+    def publishers(self) -> int:
+        return min(MAX_PARTICIPANTS, self.recorded_publishers)
+
+    @property
+    def recorded_bytes(self) -> int:
+        """The mean size of all samples."""
+        return round(sum(topic.rate * topic.payload_bytes for topic in self.topics) / self.rate)
+
+    @property
+    def payload_bytes(self) -> int:
+        return min(max(self.recorded_bytes, MIN_SAMPLE_BYTES), MAX_SAMPLE_BYTES)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether trials of seconds can judge the share of missed deadlines."""
+        return self.rate >= MIN_LIMITED_RATE
+
+    @property
+    def load(self) -> float:
+        return self.rate * self.payload_bytes
+
+    def takes(self, topic: Topic, tolerance: float) -> bool:
+        """Return whether a topic is similar enough to the first one."""
+        first = self.topics[0]
+        return topic.reliability == first.reliability and all(
+            max(one, other) <= tolerance * min(one, other)
+            for one, other in (
+                (topic.rate / topic.publishers, first.rate / first.publishers),
+                (max(topic.payload_bytes, MIN_SAMPLE_BYTES), max(first.payload_bytes, MIN_SAMPLE_BYTES)),
+            )
+        )
+
+
+def write(name: str, path: Path, progress: recording.Progress = lambda done, total: None) -> str:
+    """Return the text of an application file that has the flows of a recording.
+
+    Raises:
+        OSError: The recording cannot be read.
+        InputError: It is missing or damaged, or has no flow.
+    """
+    topics = recording.read(path, progress).values()
+    left_out = {topic.name: reason for topic in topics if (reason := _left_out(topic))}
+    flows = _flows([topic for topic in topics if topic.name not in left_out])
+    if not flows:
+        reasons = "; ".join(f"{topic}: {reason}" for topic, reason in list(left_out.items())[:3])
+        raise InputError(
+            f"{escaped(path)} has no topic with a flow of messages{reasons and f' ({reasons})'}",
+            f"record for longer: at least {MIN_MESSAGES} messages, {MIN_RATE:g} per second, of a topic",
+        )
+    source = one_line(escaped(path.resolve().name), 100)
+    return (
+        "\n".join([*_header(source, flows, len(topics)), "", *_body(name, source, flows), *_rest(left_out)])
+        + "\n"
+    )
+
+
+def _left_out(topic: Topic) -> str:
+    """Return why a topic is not a flow; empty if it is."""
+    messages = f"{topic.sizes.number:,} message{'s' * (topic.sizes.number != 1)}"
+    if known := _NO_DATA.get(topic.name.rpartition("/")[2]):
+        return f"{known} ({messages})"
+    if topic.sizes.number < MIN_MESSAGES:
+        latched = "latched: " if "transient-local" in topic.offered("durability") else ""
+        return f"{latched}{messages}"
+    if topic.rate < MIN_RATE:
+        mean = f"{topic.rate:.2g} messages of {round(topic.sizes.mean):,} bytes per second"
+        mean += f" ({active})" if (active := _without_intervals(topic)) else ""
+        return f"{mean}, too few in a trial of seconds" if topic.rate else f"{messages} at the same time"
+    return ""
+
+
+def _without_intervals(topic: Topic) -> str:
+    """Return the rate of a topic without its long intervals; empty if its rate is that."""
+    if topic.active_rate <= topic.rate:
+        return ""
+    return f"{number(topic.active_rate)} per second without intervals above {PAUSE_NS / 1e9:g} s"
+
+
+def _flows(topics: Iterable[Topic]) -> list[_Flow]:
+    """Return a flow for each topic, or for similar ones if there are more than an application may have."""
+    flows = [_Flow([topic]) for topic in topics]
+    flows.sort(key=lambda flow: -flow.load)
+    for tolerance in TOLERANCES if len(flows) > MAX_FLOWS else ():
+        merged: list[_Flow] = []
+        for flow in flows:
+            (topic,) = flow.topics
+            index = next((i for i, each in enumerate(merged) if each.takes(topic, tolerance)), None)
+            if index is None:
+                merged.append(flow)
+            else:
+                merged[index] = _Flow([*merged[index].topics, topic])
+        if len(merged) <= MAX_FLOWS:
+            return merged
+    return flows
+
+
+# -- text -------------------------------------------------------------------------------------------------
+
+
+def _header(source: str, flows: Sequence[_Flow], topics: int) -> list[str]:
+    kept = sum(len(flow.topics) for flow in flows)
+    text = HEADER.format(
+        name=source,
+        kept=kept,
+        topics=counted("topic")(topics),
+        flows=counted("flow")(len(flows)).capitalize(),
+    )
+    lines = yaml_template.comment(text)
+    if any(len(flow.topics) > 1 for flow in flows):
+        lines += ["#", *yaml_template.comment(MERGED.format(most=MAX_FLOWS))]
+    return lines
+
+
+def _body(name: str, source: str, flows: Sequence[_Flow]) -> list[str]:
+    needed = [
+        (MIN_SAMPLES / REPETITIONS if flow.is_limited else MIN_SAMPLES_OF_TRIAL) / flow.rate for flow in flows
+    ]
+    duration_s = math.ceil(max(MIN_DURATION_S, *needed))
+    lines = [
+        f"name: {yaml_template.flow(name)}",
+        f"title: {yaml_template.flow(f'Flows of {source}')}",
+        "flows:",
+    ]
+    names: set[str] = set()
+    for flow in flows:
+        lines += [f"  {line}".rstrip() for line in _flow(flow, names)]
+    return [
+        *lines,
+        f"repetitions: {REPETITIONS}",
+        f"duration_s: {duration_s}  # of a trial; long enough for the proposed limits",
+    ]
+
+
+def _flow(flow: _Flow, names: set[str]) -> list[str]:
+    lines = [line for topic in flow.topics[:MAX_LISTED_OF_FLOW] for line in _recorded(topic)]
+    if (more := len(flow.topics) - MAX_LISTED_OF_FLOW) > 0:
+        lines.append(f"# and {more:,} more")
+    first, recorded_rate = flow.topics[0], flow.rate / flow.publishers
+    rate = min(MAX_RATE, recorded_rate)
+    irregular = "" if all(topic.regular for topic in flow.topics) else IRREGULAR
+    size = (
+        "" if all(topic.payload_bytes >= topic.sizes.percentile(99) for topic in flow.topics) else MEAN_SIZE
+    )
+    unknown = [topic for topic in flow.topics if not topic.offered("reliability")]
+    reliability = f"  # {_missing_qos(unknown[0])}: the default of ROS 2" if unknown else ""
+    lines += [
+        f"- name: {yaml_template.flow(_unique(first.name, names))}",
+        f"  payload_bytes: {flow.payload_bytes}{_limit(flow.payload_bytes, flow.recorded_bytes) or size}",
+        f"  rate: {number(rate)}{_limit(rate, recorded_rate) or irregular}",
+        f"  publishers: {flow.publishers}{_limit(flow.publishers, flow.recorded_publishers)}",
+        "  subscribers: 1  # not recorded",
+        f"  reliability: {first.reliability}{reliability}",
+        f"  deadline_ms: {number(min(topic.period_ms for topic in flow.topics))}  # proposal: one period",
+    ]
+    return lines + ([f"  missed_percent: {MISSED_PERCENT}  # proposal"] if flow.is_limited else [])
+
+
+def _limit(used: float, recorded: float) -> str:
+    """Return the comment of a value that differs from the recorded one; empty if it does not."""
+    if used == recorded:
+        return ""
+    return (
+        f"  # the {'least' if used > recorded else 'most'} that k8sdds measures; recorded: {recorded:,.10g}"
+    )
+
+
+def _missing_qos(topic: Topic) -> str:
+    return "not readable" if topic.is_qos_unreadable else "not recorded"
+
+
+def _recorded(topic: Topic) -> list[str]:
+    """Return what was recorded of a topic, as comments."""
+    sizes, load = topic.sizes, topic.rate * topic.sizes.mean * 8e-6
+    size = (
+        f"{sizes.low:,} bytes each"
+        if sizes.low == sizes.high
+        else _percentiles(sizes, "bytes", "{:,}".format)
+    )
+    active = f"; {active}" if (active := _without_intervals(topic)) else ""
+    jumps = f"; {topic.jumps:,} after a jump of the clock" if topic.jumps else ""
+    offers = [" ".join(sorted(topic.offered(policy))) for policy in ("reliability", "durability", "history")]
+    offered = ", ".join(filter(None, offers)) or _missing_qos(topic)
+    publishers = f" by {counted('publisher')(len(topic.offers))}" if topic.offers else ""
+    texts = [
+        f"{topic.name}, {topic.type or 'unknown type'}: {sizes.number:,} messages, {number(load)} Mbit/s",
+        f"size: {size}",
+        f"interval: {_percentiles(topic.intervals, 'ms', lambda ns: number(ns / 1e6))} (longest pause);"
+        f" {topic.burst_percent:.0f} % of the messages in bursts{active}{jumps}",
+        f"offered{publishers}: {offered}",
+    ]
+    return [("# " if index == 0 else "#   ") + line[2:] for index, text in enumerate(texts)
+            for line in yaml_template.comment(text, 200)]  # fmt: skip
+
+
+def _percentiles(values: Distribution, unit: str, shown: Callable[[int], str]) -> str:
+    named = {
+        "min": values.low,
+        "p50": values.percentile(50),
+        "p99": values.percentile(99),
+        "max": values.high,
+    }
+    return ", ".join(f"{name} {shown(value)}" for name, value in named.items()) + f" {unit}"
+
+
+def _rest(left_out: dict[str, str]) -> list[str]:
+    listed = [f"{topic}: {reason}" for topic, reason in sorted(left_out.items())]
+    more = len(listed) - MAX_LISTED
+    lines = listed[:MAX_LISTED] + ([f"and {more:,} more"] if more > 0 else [])
+    return (
+        ["", "# Left out:", *(f"#   {yaml_template.comment(line, 400)[0][2:]}" for line in lines)]
+        if lines
+        else []
+    )
+
+
+def _unique(topic: str, names: set[str]) -> str:
+    """Return a name for a flow, which is not yet in `names`, and add it."""
+    words = "".join(
+        character if character.isascii() and character.isalnum() else "-" for character in topic.lower()
+    )
+    base = "-".join(filter(None, words.split("-")))[-40:].lstrip("-") or "flow"
+    candidates = (base, *(f"{base[-36:].lstrip('-')}-{index}" for index in range(2, len(names) + 3)))
+    name = next(each for each in candidates if each not in names)
+    names.add(name)
+    return name

@@ -1,0 +1,45 @@
+"""Test links over which no sample of real DDS arrives: that is a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+from tests.measuring import attempts_over_links
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+EXPERIMENT = """\
+name: nothing-arrives
+baseline: baremetal
+repetitions: 1
+duration_s: 2
+warmup_s: 0.2
+link: {nodes: subscribers, rate_mbit: 300, loss: {percent: 40}}
+sweeps:
+  - networks: [baremetal]
+    test: paced
+    rate: 30
+    payload_bytes: 524288
+    reliability: best-effort
+    middleware: [cyclonedds, fastdds]
+"""
+
+
+def test_large_samples_over_a_lossy_link_are_all_lost(k8sdds: Command, tmp_path: Path) -> None:
+    """A sample of 512 KiB has some 350 packets, of which 40 % are lost."""
+    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    done = k8sdds("run", "experiment.yaml", "-o", "out", timeout_s=200)
+    records = attempts_over_links(tmp_path / "out")
+    assert {record["middleware"] for record in records} == {"cyclonedds", "fastdds"}, done.stderr
+    assert (tmp_path / "out/report/report.html").exists() == any(record["valid"] for record in records)
+    for record in records:
+        assert record["sent"] == 60 and record["received"] == 0 and record["lost_percent"] == 100
+        assert (
+            record["blind_ms"] == pytest.approx(2000, rel=1e-3) and record["deadline_missed_percent"] == 100
+        )
+        assert record["delay_mean_us"] is None and record["missing"]["delay_p90_us"] == "no sample arrived"
+        assert any(text.startswith("no-samples: ") for text in record["warnings"])
+        assert all(node["down"]["lost"] for node in record["link_conditions"].values())

@@ -1,0 +1,108 @@
+"""Test what CMake configures for Zenoh with the compilers of a machine, and what cargo reports without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from fuzzing import SOURCES
+
+from k8sdds.system import cmake, native_build
+from k8sdds.system.errors import PrerequisiteError
+
+OLD = {"cargo": "cargo 0.66.0 (d65d197ad 2022-11-15)", "rustc": "rustc 1.63.0"}
+"""Output of `--version` of Debian 12's packages cargo and rustc."""
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+needs_rust = pytest.mark.skipif(
+    not (shutil.which("cargo") and shutil.which("rustc")),
+    reason="there is no cargo: k8sdds setup --for tests",
+)
+
+
+def configured(folder: Path, path: str, *settings: str) -> str:
+    """Return what CMake records for Zenoh with this search path."""
+    argv = ["cmake", "-S", SOURCES, "-B", folder / "build", "-G", "Ninja", *settings]
+    done = subprocess.run(argv, env=os.environ | {"PATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    recorded = json.loads((folder / "build/perftest/middlewares.json").read_text())
+    assert recorded["raw"] == "UDP sockets"
+    return str(recorded["zenoh"])
+
+
+@pytest.mark.skipif(bool(shutil.which("cargo", path=SYSTEM_PATH)), reason="cargo is in a system folder")
+def test_everything_else_is_built_without_cargo(tmp_path: Path) -> None:
+    assert configured(tmp_path, SYSTEM_PATH) == "not built: it was not requested (CMake: -DK8SDDS_ZENOH=ON)"
+    found = configured(tmp_path, SYSTEM_PATH, "-DK8SDDS_ZENOH=ON")
+    assert found == "not built: CMake found no cargo (Debian: rustc-web and cargo-web)"
+    # A build that once had a compiler, and lost it, is no error either; and the request is kept.
+    assert configured(tmp_path, SYSTEM_PATH, "-DK8SDDS_cargo=/removed/cargo") == found
+    done = subprocess.run(
+        ["ninja", "-C", tmp_path / "build", "-t", "targets", "all"], capture_output=True, text=True
+    )
+    assert "backend_raw: phony" in done.stdout and "zenoh_crates" not in done.stdout
+
+
+def test_an_old_compiler_is_named(tmp_path: Path) -> None:
+    for name, version in OLD.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{version}'\n")
+        (tmp_path / name).chmod(0o755)
+    found = configured(tmp_path, f"{tmp_path}:{SYSTEM_PATH}", "-DK8SDDS_ZENOH=ON")
+    assert found.startswith("not built: cargo 0.66.0 is older than 1.") and "cargo-web" in found
+
+
+@needs_rust
+def test_another_architecture_needs_a_standard_library(tmp_path: Path) -> None:
+    """PowerPC is not an architecture of bundles, so its library is not installed."""
+    cross = ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=powerpc64le")
+    found = configured(tmp_path, os.environ["PATH"], "-DK8SDDS_ZENOH=ON", *cross)
+    assert found.endswith("Rust has no standard library for powerpc64le-unknown-linux-gnu")
+
+
+@needs_rust
+def test_one_run_of_cargo_builds_the_backend_and_the_router(tmp_path: Path) -> None:
+    found = configured(tmp_path, os.environ["PATH"], "-DK8SDDS_ZENOH=ON")
+    crate = tomllib.loads((SOURCES / "perftest/middleware/zenoh/Cargo.toml").read_text())
+    assert f"={found.removeprefix('Zenoh ')}" == crate["dependencies"]["zenoh"]["version"]
+    planned = subprocess.run(
+        ["ninja", "-C", tmp_path / "build", "-n", "-v", "backend_zenoh"], capture_output=True, text=True
+    ).stdout
+    assert planned.count("cargo build --release --locked") == 1 and "-p zenohd" in planned
+
+
+@needs_rust
+def test_a_failed_download_of_crates_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the message of cargo itself, which has no crates and reaches no network here."""
+    monkeypatch.setenv("CARGO_HOME", str(tmp_path / "cargo"))
+    monkeypatch.setenv("CARGO_HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("CARGO_NET_RETRY", "1")
+    log = tmp_path / "build.log"
+    with pytest.raises(
+        PrerequisiteError, match=r"cannot build it: cargo cannot download crates: .*127\.0\.0\.1"
+    ) as error:
+        cmake.build(
+            "it",
+            SOURCES,
+            tmp_path / "build",
+            log,
+            {"K8SDDS_ZENOH": "ON"},
+            ["zenoh_crates"],
+            "",
+        )
+    assert error.value.remedy.startswith("check the network and the proxy (https_proxy)")
+    assert error.value.remedy.endswith(f"see the build log: {log}")
+    # cargo itself repeats what failed.
+    assert "1 try remaining" in log.read_text()
+
+
+def test_a_request_for_zenoh_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_build, "shared", lambda _name: tmp_path)
+    (tmp_path / "CMakeLists.txt").write_text('message(FATAL_ERROR "zenoh: ${K8SDDS_ZENOH}.")\n')
+    for request, expected in ((False, "zenoh: ."), (True, "zenoh: ON."), (False, "zenoh: ON.")):
+        with pytest.raises(PrerequisiteError):
+            native_build.build(tmp_path / "build", tmp_path, ["all"], lambda _line: None, zenoh=request)
+        assert expected in (tmp_path / "build/build.log").read_text()
