@@ -138,8 +138,9 @@ class Description(_Settings):
     tcp_congestion_control: str | None = column("attempt", "supervisor",
         "TCP congestion control of the pods, such as `cubic` or `bbr`; of client and server if they differ", only=SOME_TESTS)
     execution: dict[str, Any] | None = column("attempt", "supervisor",
-        "How each participant really ran at the end of the measured interval, by participant: `threads` (number by"
-        " scheduling policy and real-time priority), `locked_bytes`, `cpus`, and `dscp` (of all its sockets)", only=PROCESS)
+        "How each participant really ran at the end of the measured interval, or at its start if it ended before that was"
+        " read, by participant: `threads` (number by scheduling policy and real-time priority), `locked_bytes`, `cpus`,"
+        " and `dscp` (of all its sockets)", only=PROCESS)
     repetition: int | None = column("identity", "campaign", "Number of the repetition, starting at 0")
     duration_s: float | None = column("cell", "experiment", "Requested length of the measured interval")
     warmup_s: float | None = column("cell", "experiment", "Requested length of the warm-up before the measured interval")

@@ -23,7 +23,7 @@ struct Outcome {
     pid_t pid = -1;
     std::vector<int> cpus;
     CapabilityReport capabilities;
-    std::optional<Execution> execution;    // at the end of the interval
+    std::optional<Execution> execution;    // at the end of the interval, or at its start
     std::map<std::string, std::string> environment;
     std::int64_t killed_descendants = 0;
     std::int64_t stderr_dropped_bytes = 0;

@@ -99,6 +99,7 @@ private:
     void obey(const std::string& line);
     void on_phases();
     void mark(char phase);
+    void read_execution();
     void on_signals();
     void on_timers();
     void on_end();
@@ -288,6 +289,7 @@ void Run::mark(char phase) {
         outcome_.start = meters_.read();
         outcome_.end.reset();
         outcome_.interval_kind = "partial";
+        read_execution();
         meters_.forget_memory_samples();
         if (options_.memory_interval_ns > 0) {
             meters_.sample_memory();
@@ -298,11 +300,16 @@ void Run::mark(char phase) {
         marked_end_ = true;
         outcome_.end = meters_.read();
         outcome_.interval_kind = "measured";
-        outcome_.execution = execution_of(participant_.pid());
+        read_execution();
         if (sample_at_ != kNever) meters_.sample_memory();
         sample_at_ = kNever;
         meters_.read_libraries();
     }
+}
+
+// A participant with real-time priority may end before the supervisor reads the end of the interval: the last reading counts.
+void Run::read_execution() {
+    if (const auto execution = execution_of(participant_.pid())) outcome_.execution = execution;
 }
 
 void Run::on_signals() {
@@ -383,7 +390,7 @@ void Run::terminate(const char* ended_by, int signal_number) {
     outcome_.ended_by = ended_by;
     // Read the counters while the participant exists. A later 'E' replaces them.
     if (!outcome_.end) {
-        outcome_.execution = execution_of(participant_.pid());
+        read_execution();
         meters_.read_libraries();
         outcome_.end = meters_.read();
         sample_at_ = libraries_at_ = kNever;

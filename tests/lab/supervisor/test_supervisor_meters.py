@@ -3,12 +3,23 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from supervisor_tools import PYTHON, meters, output, unread_bytes, wait_until, wake_ups
+from supervisor_tools import (
+    PYTHON,
+    alive,
+    meters,
+    only_child,
+    output,
+    state,
+    unread_bytes,
+    wait_until,
+    wake_ups,
+)
 
 # Functions for participants that mark their interval and use a given amount of CPU time. A mark returns when the
 # supervisor has read it and its meters, and sleeps again.
@@ -141,6 +152,20 @@ def test_kinds_of_interval(supervisor, code, kind):
     assert report["interval"]["kind"] == kind
     if kind != "process":
         assert report["process_cpu_s"] == pytest.approx(0.1, abs=0.09)
+
+
+def test_a_participant_that_ends_first_is_reported_as_it_ran_at_the_start(supervisor):
+    """The supervisor is stopped from before the end of the interval until the participant has ended."""
+    code = PHASES + "mark(b'M'); os.kill(os.getppid(), signal.SIGSTOP); os.write(fd, b'E')"
+    process = supervisor.spawn([PYTHON, "-c", f"import signal\n{code}"])
+    wait_until(lambda: state(process.pid) == "T", "the supervisor to be stopped")
+    participant = only_child(process.pid)
+    wait_until(lambda: not alive(participant), "the participant to end")
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(60) == 0
+    report = meters(process)
+    assert report["interval"]["kind"] == "measured"
+    assert report["execution"]["threads"] == {"other": 1} and report["execution"]["cpus"]
 
 
 def test_deadline_within_the_interval(supervisor):
