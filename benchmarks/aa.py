@@ -30,7 +30,7 @@ from typing import Any
 import common
 from scipy import stats
 
-from k8sdds.analysis import capacities, comparison, overhead
+from k8sdds.analysis import capacities, comparison
 from k8sdds.analysis.comparison import Side
 from k8sdds.analysis.history import MIN_RUNS, Run, history
 from k8sdds.analysis.requirements import MET, judge
@@ -63,7 +63,7 @@ class Pool:
         self.blocks: dict[tuple[int, int], dict[str, list[Row]]] = defaultdict(lambda: {"A": [], "B": []})
         self.campaigns: list[list[Row]] = []
         for number, path in enumerate(runs):
-            rows = overhead.plain_rows(tidy.best(tidy.frame(RunFolder.open(path))))
+            rows = tidy.best(tidy.rows(RunFolder.open(path)))
             self.campaigns.append(rows)
             for row in rows:
                 self.blocks[number, row["repetition"]][row["network_label"]].append(row)

@@ -33,9 +33,9 @@ import common
 
 from k8sdds.analysis import capacities
 from k8sdds.analysis.capacity import Bounds, Goal, Probe, Search, rounded
-from k8sdds.analysis.overhead import Row, plain_rows
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.grouping import Row
 from k8sdds.workloads.capacity import RATE
 
 Device = Callable[[float, float], Probe]
@@ -75,6 +75,7 @@ import sys
 sys.path.insert(0, {folder!r})
 from k8sdds.campaign import capacity_search
 from k8sdds.cli.main import run
+from k8sdds.system.grouping import Row
 import capacity
 capacity_search.Search = getattr(capacity, {method!r})
 sys.argv = ["k8sdds", "run", {experiment!r}, "--output", {output!r}, "--quiet"]
@@ -240,7 +241,7 @@ def replay(options: Any) -> list[dict[str, Any]]:
     rows = []
     for folder in options.run:
         run_folder = RunFolder.open(Path(folder))
-        probes = plain_rows(tidy.probes(tidy.frame(run_folder)))
+        probes = tidy.probes(tidy.rows(run_folder))
         overhead_s = overhead_of(probes)
         for one in capacities.found(probes, run_folder.campaign.get("repetitions")):
             search = dataclasses.replace(one.search, latency_at_percent=())
@@ -294,7 +295,7 @@ def in_lab(options: Any) -> list[dict[str, Any]]:
 
 def _measured(run_folder: RunFolder, method: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Return trials, seconds and the interval by network and goal. Seconds and trials are those of all goals."""
-    rows = plain_rows(tidy.probes(tidy.frame(run_folder)))
+    rows = tidy.probes(tidy.rows(run_folder))
     overhead_s = overhead_of(rows)
     result = {}
     for one in capacities.found(rows, run_folder.campaign.get("repetitions")):

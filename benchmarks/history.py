@@ -167,7 +167,7 @@ def deviations(folders: list[Path]) -> list[list[float]]:
     found = []
     for folder in folders:
         cells: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for row in overhead.plain_rows(tidy.best(tidy.frame(RunFolder.open(folder)))):
+        for row in tidy.best(tidy.rows(RunFolder.open(folder))):
             cells.setdefault((row[UNIT], *(row[name] for name in CONDITION)), []).append(row)
         for trials in cells.values():
             for name in HEADLINES:

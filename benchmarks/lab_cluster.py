@@ -136,7 +136,7 @@ class Measured:
 
     def __init__(self, folder: Path) -> None:
         self.run = RunFolder.open(folder)
-        self.trials: list[Row] = overhead.plain_rows(tidy.best(tidy.frame(self.run)))
+        self.trials: list[Row] = tidy.best(tidy.rows(self.run))
         self.overheads = {
             (row["network_label"], row["payload_bytes"], row["quantity"]): row
             for row in overhead.overheads(self.trials, BASELINE)

@@ -41,7 +41,6 @@ from typing import Any
 
 import common
 
-from k8sdds.analysis import overhead
 from k8sdds.analysis.requirements import NOT_MET
 from k8sdds.analysis.selection import Fit, scores
 from k8sdds.campaign import applications, start
@@ -183,7 +182,7 @@ class Case:
 
 def rows_of(run: RunFolder) -> list[Row]:
     """Return the valid trials of all repetitions that are complete."""
-    rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    rows = tidy.best(tidy.rows(run))
     sizes = Counter(row["repetition"] for row in rows)
     return [row for row in rows if sizes[row["repetition"]] >= COMPLETE * max(sizes.values())]
 

@@ -28,7 +28,6 @@ import common
 import numpy as np
 from numpy.typing import NDArray
 
-from k8sdds.analysis import overhead
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
 
@@ -69,7 +68,7 @@ CIRCUMSTANCES: dict[str, Callable[[dict[str, Any], Sequence[dict[str, Any]]], fl
 def pairs(folder: Path) -> dict[tuple[str, int], list[Pair]]:
     """Return the pairs of an A/A campaign by test and payload."""
     run = RunFolder.open(folder)
-    rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    rows = tidy.best(tidy.rows(run))
     trials: dict[tuple[str, int, int], dict[str, dict[str, Any]]] = {}
     for row in rows:
         raw = run.raw(row["trial_id"], row["attempt"])

@@ -14,7 +14,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
-from typing import Any
 
 from k8sdds import networks
 from k8sdds.kubernetes.metrics.node_meter import Pod, Reading, Usage, parse
@@ -22,9 +21,7 @@ from k8sdds.kubernetes.metrics.pod_startup import STEPS
 from k8sdds.kubernetes.metrics.quantities import parse_time_s
 from k8sdds.results import aggregate
 from k8sdds.results.run_folder import RunFolder
-from k8sdds.system.grouping import grouped
-
-Row = dict[str, Any]
+from k8sdds.system.grouping import Row, grouped
 
 SHORTEST_S = 60
 """Shortest interval for which the kubelet's numbers are used. They are up to 15 s old, so the error for this

@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from k8sdds.analysis import statistics
 from k8sdds.analysis.capacity import Bounds, Goal, Probe, Search
 from k8sdds.analysis.conditions import COMPARABLE, CONDITION, UNIT, describe
-from k8sdds.analysis.overhead import Row
-from k8sdds.system.grouping import grouped
+from k8sdds.system.grouping import Row, grouped
 from k8sdds.workloads.capacity import RATE, SUBSCRIBERS, CapacityOptions
 
 _VARIED = {RATE: (RATE,), SUBSCRIBERS: (SUBSCRIBERS, "nodes")}

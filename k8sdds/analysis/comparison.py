@@ -19,7 +19,6 @@ from typing import Any
 
 from k8sdds.analysis import capacities, missing, overhead
 from k8sdds.analysis.conditions import COMPARABLE, CONDITION, OBSERVED, UNIT
-from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import (
     CONFIDENCE,
     Contrast,
@@ -31,6 +30,7 @@ from k8sdds.analysis.statistics import (
 )
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
+from k8sdds.system.grouping import Row
 from k8sdds.workloads import HEADLINES
 
 COLUMNS = (

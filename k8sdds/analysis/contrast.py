@@ -10,16 +10,16 @@ from typing import Any
 
 from k8sdds.analysis import conditions, statistics
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.analysis.overhead import Row, paired
+from k8sdds.analysis.overhead import paired
 from k8sdds.model.trial import AXES
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.grouping import by_columns
+from k8sdds.system.grouping import Row, by_columns
 
 
 def contrasts(trials: list[Row], quantity: str) -> list[Row]:
     """Compare every pair of settings that differ in one column, for each network, payload and subscribers.
 
-    `trials` are rows from `overhead.plain_rows`. Each result has `column`, `value`, `reference`,
+    `trials` are rows of `tidy.best`. Each result has `column`, `value`, `reference`,
     `network_label`, the columns that distinguish settings, `subscribers`, `payload_bytes`, `test`, `ratio`
     (value/reference), `change_percent`, `ci_low_percent`, `ci_high_percent`, `n`, `seen` (whether the
     confidence interval excludes 0) and `detectable_percent`.

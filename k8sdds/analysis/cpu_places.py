@@ -7,11 +7,9 @@ without accounting of interrupts add softirqs to the program that they interrupt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from k8sdds.analysis import statistics
-
-Row = dict[str, Any]
+from k8sdds.system.grouping import Row
 
 PUBLISHER, SUBSCRIBER, SOFTIRQ, AGENTS = PLACES = (
     "publishers' pods", "subscribers' pods", "softirqs", "network's agents",

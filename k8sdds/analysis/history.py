@@ -24,12 +24,11 @@ import numpy as np
 
 from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import COMPARABLE, UNIT
-from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import geometric_mean
 from k8sdds.results import steadiness
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
-from k8sdds.system.grouping import by_columns
+from k8sdds.system.grouping import Row, by_columns
 from k8sdds.workloads import HEADLINES
 
 FALSE_ALARMS = 0.01

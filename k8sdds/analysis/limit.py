@@ -15,12 +15,11 @@ from typing import Any
 
 from k8sdds.analysis import overhead, statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.analysis.overhead import Row
 from k8sdds.model.axis import DDS
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.grouping import grouped
+from k8sdds.system.grouping import Row, grouped
 
 QUANTITIES = ("throughput_mbps", "latency_p50_us", "latency_p90_us", "delay_p50_us", "delay_p99_us")
 """Metrics that are compared with the limit. Latencies under load are not: they depend on how much DDS buffers."""
@@ -44,7 +43,7 @@ def is_raw(middleware: str | None) -> bool:
 def shares(best: list[Row], baseline: str | None) -> list[Row]:
     """Return every cell relative to the limit of its network, and every limit relative to that of the baseline.
 
-    `best` are the valid trials, as rows from `overhead.plain_rows`. Each row has `network_label`, the condition,
+    `best` are the valid trials, as rows of `tidy.best`. Each row has `network_label`, the condition,
     `quantity`, `raw` (whether it is a limit itself), `limit` (MACHINE or PACKETS), `limit_network`,
     `limit_middleware` (the raw mode that is the limit), `ratio` (x/limit: a share for rates, a multiple for
     latencies), `ratio_low`, `ratio_high` and `n`. DDS on a network without raw trials is relative to the

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.analysis.overhead import Row
 from k8sdds.results import histograms, tidy
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import Row
 
 
 def reasons(trial: Row) -> dict[str, str]:

@@ -5,43 +5,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from k8sdds.analysis import statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.statistics import Contrast
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.grouping import by_columns, grouped
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-Row = dict[str, Any]
+from k8sdds.system.grouping import Row, by_columns, grouped
 
 NOT_PROTECTED = (None, "none")
 _SECURITY = CONDITION.index("security")
 
 
-def plain_rows(table: pd.DataFrame) -> list[Row]:
-    """Return the table's rows as dicts of Python values, where every null value is None."""
-    import pandas as pd
-
-    if table.empty:
-        return []
-    # Several times as fast as to_dict("records") for a table of a hundred columns, and than isna() for short ones.
-    columns = [
-        [None if value is None or value is pd.NA or value != value else value for value in column.tolist()]
-        for _, column in table.items()
-    ]
-    names = list(table.columns)
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
 def levels(best: list[Row]) -> list[Row]:
     """Return the level of every metric in every cell: mean, 95 % interval, n, extremes and all values.
 
-    `best` are the valid trials, as rows from `plain_rows`. There is one row per network label, condition and
+    `best` are the valid trials, as rows of `tidy.best`. There is one row per network label, condition and
     metric, in the metric's unit. `averaged_on` is `log` (geometric mean) or `linear`. A metric that is usually
     averaged on the log scale is averaged on the linear scale if one of its values is 0.
     """
@@ -68,7 +48,7 @@ def levels(best: list[Row]) -> list[Row]:
 def overheads(best: list[Row], baseline: str | None, confidence: float = statistics.CONFIDENCE) -> list[Row]:
     """Return the overheads of all other networks relative to `baseline` in the same condition and repetition.
 
-    `best` are the valid trials, as rows from `plain_rows`. There is one row per network label, condition and
+    `best` are the valid trials, as rows of `tidy.best`. There is one row per network label, condition and
     metric with at least one pair. Overheads are in percent; `values` contains the overhead of each repetition.
     `seen` states whether the interval excludes 0 (None where n is 1). Only metrics on the log scale are compared.
     Pairs with a value of 0 are omitted, because their ratio has no meaning.
@@ -124,7 +104,7 @@ def columns_of(metric: Metric, ratio: Contrast) -> Row:
 def ratios(trials: list[Row], baseline: str, metric: str) -> dict[str, Contrast]:
     """Return the paired ratios to the network `baseline`, which may be any network, by network label.
 
-    `trials` are the rows from `plain_rows` for one condition.
+    `trials` are the rows of `tidy.best` for one condition.
     """
     by_label = grouped(trials, lambda trial: str(trial[UNIT]))
     base = by_label.pop(baseline, [])
@@ -138,7 +118,7 @@ def protections(best: list[Row], networks: Mapping[str, Any]) -> list[Row]:
     A cell is protected by DDS Security, by an encrypting network, or by both. It is compared with the same network
     without protection, with the same pairing and intervals as in `overheads`.
 
-    `best` are the valid trials, as rows from `plain_rows`. `networks` contains the run folder's facts by
+    `best` are the valid trials, as rows of `tidy.best`. `networks` contains the run folder's facts by
     label. The fact `unprotected` is the name of the same network without encryption. Each row has
     `network_label`, the condition, `against` (the label it is compared with), `quantity`, `overhead_percent`,
     `ci_low_percent`, `ci_high_percent`, `n`, `seen` (whether the interval excludes 0) and

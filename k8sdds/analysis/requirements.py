@@ -19,10 +19,10 @@ from statistics import fmean
 from typing import Any, Literal
 
 from k8sdds.analysis import missing
-from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE, exp, t_interval, t_quantile
 from k8sdds.model.application import Requirement
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import Row
 
 Verdict = Literal["met", "not met", "undecided"]
 MET: Verdict = "met"

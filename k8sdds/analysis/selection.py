@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.requirements import BLOCK, budget_rows, rows_of
 from k8sdds.analysis.statistics import Contrast, geometric_mean
 from k8sdds.model.application import Application, Flow, Optimize, Requirement
+from k8sdds.system.grouping import Row
 
 OWN_SPREAD = 1.0
 """Degrees of freedom from which a configuration has its own spread: those of three repetitions or more."""

@@ -11,13 +11,13 @@ from typing_extensions import override
 
 from k8sdds import workloads
 from k8sdds.analysis import overhead
-from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.trial_loop import Planner
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import TrialRecord
+from k8sdds.system.grouping import Row
 
 MIN_REPETITIONS = 3
 """Repetitions before the first decision, with which `STOPPED_CONFIDENCE` was calibrated."""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from k8sdds.analysis import missing, race
-from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.race import Measured
 from k8sdds.analysis.requirements import BLOCK, NOT_MET, corrected_level, judge_flows, overall
 from k8sdds.analysis.selection import scores, violations
@@ -21,6 +20,7 @@ from k8sdds.model.axis import counted
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
 from k8sdds.system.errors import InputError
+from k8sdds.system.grouping import Row
 
 MIN_IMPROVEMENT = 0.002
 """Expected improvement of the most promising configuration, as a logarithm, below which a search ends."""

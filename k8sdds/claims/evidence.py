@@ -17,7 +17,6 @@ from typing import Any
 from k8sdds import workloads
 from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import COMPARABLE, UNIT
-from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE, Contrast, confidence_of, one_sample
 from k8sdds.claims.model import DEFAULTS, Part, Selector
 from k8sdds.model.trial import Cell
@@ -25,7 +24,7 @@ from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import LOADED_LATENCY_SINCE
 from k8sdds.results.run_folder import RunFolder
-from k8sdds.system.grouping import grouped
+from k8sdds.system.grouping import Row, grouped
 
 # Where participants are follows from the transport.
 _VARIANT = tuple(name for name in COMPARABLE if name not in (*DEFAULTS, "placement", "test", "payload_bytes"))
@@ -52,7 +51,7 @@ class Source:
     @classmethod
     def read(cls, run: RunFolder) -> Source:
         """Read the valid trials of a run folder."""
-        rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
+        rows = tidy.best(tidy.rows(run))
         return cls(run.path.resolve().name, rows, run.facts, confidence_of(run.campaign))
 
 

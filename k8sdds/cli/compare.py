@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from k8sdds.analysis.capacities import Found
     from k8sdds.analysis.comparison import Side
     from k8sdds.analysis.history import Run
-    from k8sdds.analysis.overhead import Row
+    from k8sdds.system.grouping import Row
 
 app = Commands()
 
@@ -73,13 +73,12 @@ def compare(
 
 def _trials(path: Path) -> tuple[list[Row], list[Found]]:
     """Return the last valid attempts of the trials of a run folder, and its capacity searches."""
-    from k8sdds.analysis import capacities, overhead
+    from k8sdds.analysis import capacities
     from k8sdds.results import tidy
 
     run = RunFolder(path)
-    table = tidy.frame(run)
-    probes = overhead.plain_rows(tidy.probes(table))
-    return overhead.plain_rows(tidy.best(table)), capacities.found(probes, run.campaign.get("repetitions"))
+    rows = tidy.rows(run)
+    return tidy.best(rows), capacities.found(tidy.probes(rows), run.campaign.get("repetitions"))
 
 
 def _side(text: str, read: Callable[[Path], tuple[list[Row], list[Found]]]) -> Side:
@@ -145,12 +144,11 @@ def history(
 
 
 def _run(run: RunFolder) -> Run:
-    from k8sdds.analysis import overhead
     from k8sdds.analysis.conditions import UNIT
     from k8sdds.analysis.history import Run
     from k8sdds.results import tidy
 
-    rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    rows = tidy.best(tidy.rows(run))
     if not rows:
         raise InputError(f"{run.path} has no valid trial", f"see: k8sdds report {run.path}")
     baseline = run.baseline({row[UNIT] for row in rows})

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from k8sdds import links
-from k8sdds.analysis import missing, overhead
+from k8sdds.analysis import missing
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.requirements import BLOCK
 from k8sdds.campaign import applications, expansion, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
@@ -28,6 +27,7 @@ from k8sdds.results.machine import has_old_switch, machine_identity
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system.errors import InputError
+from k8sdds.system.grouping import Row
 
 COLUMNS = {"networks": "network_label"}
 """Columns of the tidy table that are not named like the choice."""
@@ -154,13 +154,9 @@ def own_application(run: RunFolder) -> ApplicationExperiment | None:
 
 def of_own_run(run: RunFolder, experiment: ApplicationExperiment) -> Evidence:
     """Return the evidence of a run folder that measured the application."""
-    table = tidy.frame(run)
-    reasons = {
-        row["cell_id"]: str(row["reason"] or "")
-        for row in overhead.plain_rows(table)
-        if row["valid"] is not True
-    }
-    found = of_trials(experiment, overhead.plain_rows(tidy.best(table)), reasons, str(run.path))
+    rows = tidy.rows(run)
+    reasons = {row["cell_id"]: str(row["reason"] or "") for row in rows if not row["valid"]}
+    found = of_trials(experiment, tidy.best(rows), reasons, str(run.path))
     return replace(found, command=tuple(map(str, run.campaign.get("command") or ())))
 
 
@@ -217,7 +213,7 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
             SWITCH: EARLIER if has_old_switch(run) else "",
             CPU_TIME: EARLIER if int(run.campaign.get("schema") or 1) < METRICS[TOTAL].since else "",
         }
-        for row in overhead.plain_rows(tidy.best(tidy.frame(run))):
+        for row in tidy.best(tidy.rows(run)):
             rows += [
                 (
                     flow,

@@ -12,12 +12,12 @@ from k8sdds.analysis.capacities import searched_by
 from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
 from k8sdds.analysis.conditions import describe
-from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE
 from k8sdds.report import export, formats, winner
 from k8sdds.report.table import Cell, Table, judged
 from k8sdds.report.text import paragraph
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import Row
 
 if TYPE_CHECKING:
     from rich.console import Console

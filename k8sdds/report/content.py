@@ -8,26 +8,23 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from k8sdds.analysis import capacities, conditions, contrast, limit, overhead
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.statistics import confidence_of
 from k8sdds.model.reason import Reason
 from k8sdds.perftest.settings import STAND_IN
-from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, group
+from k8sdds.report.settings import THROUGHPUT, Curve, Setting, group
 from k8sdds.results import machine, tidy
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system import parallel, yaml_text
 from k8sdds.system.errors import InputError
-from k8sdds.system.grouping import by_columns, grouped
+from k8sdds.system.grouping import Row, by_columns, grouped
 from k8sdds.workloads import of_metric
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _MANY_TRIALS = 2000
-"""With fewer trials, a second process costs more than it saves, because each process imports pandas."""
+"""With fewer trials, a second process costs more than it saves, because its results are copied."""
 
 INTERVAL = "95 % interval (t on log ratios, paired within repetition)"
 
@@ -49,7 +46,7 @@ class Content:
 
     run: RunFolder
     campaign: dict[str, Any]
-    table: pd.DataFrame
+    attempts: list[Row]
     best: list[Row]
     """The last valid attempt of each trial."""
     levels: list[Row]
@@ -85,14 +82,18 @@ class Content:
         nulled = {
             row["trial_id"]: row["attempt"] for row in self.best if tidy.ELSEWHERE in (row["missing"] or "")
         }
-        table = self.table[self.table["trial_id"].isin(nulled)]
-        rows = {(row["trial_id"], row["attempt"]): row for row in overhead.plain_rows(table)}
+        rows = {(row["trial_id"], row["attempt"]): row for row in self.attempts if row["trial_id"] in nulled}
         return [rows.get((row["trial_id"], row["attempt"]), row) for row in self.best]
 
     @cached_property
     def invalid(self) -> list[Row]:
         """Invalid attempts, in the order in which they ended."""
-        return overhead.plain_rows(self.table[~self.table["valid"]])
+        return [row for row in self.attempts if not row["valid"]]
+
+    @property
+    def profiled(self) -> list[Row]:
+        """The valid attempts of profiled trials."""
+        return [row for row in self.attempts if row["valid"] and row["profiled"]]
 
     @property
     def reasons(self) -> list[tuple[str, int]]:
@@ -126,7 +127,7 @@ class Content:
 
     @property
     def _attempted(self) -> int:
-        return int(self.table[~tidy.profiled(self.table)]["trial_id"].nunique())
+        return len({row["trial_id"] for row in self.attempts if not row["profiled"]})
 
     @property
     def warnings(self) -> list[tuple[str, int]]:
@@ -134,9 +135,8 @@ class Content:
 
         Warnings that differ in numbers are of one kind; it states their range.
         """
-        profiled = self.table[self.table["valid"] & tidy.profiled(self.table)]
-        rows = [*(row["warnings"] for row in (*self.best, *self.probes)), *profiled["warnings"]]
-        every = (text for warnings in rows for text in dict.fromkeys(warnings))
+        rows = (*self.best, *self.probes, *self.profiled)
+        every = (text for row in rows for text in dict.fromkeys(row["warnings"]))
         kinds = grouped(every, lambda text: _NUMBER.sub("0", text))
         return sorted(((_ranges(texts), len(texts)) for texts in kinds.values()), key=lambda kind: -kind[1])
 
@@ -226,7 +226,8 @@ class Content:
         """The description of the testbed, which the head of a report states."""
         facts = self._testbed
         stated = facts.get("name")
-        name = stated if isinstance(stated, str) else next(iter(self.table["testbed"].dropna()), None)
+        recorded = next((row["testbed"] for row in self.attempts if row["testbed"]), None)
+        name = stated if isinstance(stated, str) else recorded
         known = {
             "lab": "lab: network namespaces on one machine, one kernel", "imported": "imported: published data",
             None: "testbed not recorded",
@@ -288,10 +289,11 @@ _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
 
 def read(run: RunFolder, parquet: bool = False) -> Content:
     """Read a run folder; on request, write the tidy table to derived/trials.parquet."""
-    campaign = run.campaign
-    table = tidy.frame(run, parquet=parquet)
-    best = overhead.plain_rows(tidy.best(table))
-    labels = list(dict.fromkeys([*run.networks, *table[UNIT]]))
+    campaign, attempts = run.campaign, tidy.rows(run)
+    if parquet:
+        tidy.write_parquet(run, attempts)
+    best = tidy.best(attempts)
+    labels = list(dict.fromkeys([*run.networks, *(row[UNIT] for row in attempts)]))
     baseline = run.baseline(labels)
     labels.sort(key=lambda label: label != baseline)
     tasks = [
@@ -300,6 +302,6 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
     ]
     levels, overheads = parallel.run(tasks) if len(best) >= _MANY_TRIALS else [task() for task in tasks]
     return Content(
-        run, campaign, table, best, levels, overheads, baseline, labels,
-        group(best, levels, overheads), run.events(), overhead.plain_rows(tidy.probes(table)),
+        run, campaign, attempts, best, levels, overheads, baseline, labels,
+        group(best, levels, overheads), run.events(), tidy.probes(attempts),
     )  # fmt: skip

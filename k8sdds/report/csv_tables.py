@@ -13,12 +13,11 @@ from typing import Any
 
 from k8sdds.analysis import background_cost, missing
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import export, profiles
 from k8sdds.report.content import Content
-from k8sdds.report.settings import Row
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.files import write_atomically
+from k8sdds.system.grouping import Row
 from k8sdds.workloads import HEADLINES, of_metric
 
 _KEY = ("network", "payload_bytes", "overhead_percent", "ci_low_percent", "ci_high_percent", "n", "baseline")
@@ -75,7 +74,7 @@ def _tables(content: Content) -> dict[str, list[Row]]:
         "limit_shares": _named(content.limits),
         "levels": [{name: row[name] for name in row if name != "values"} for row in content.levels],
         "missing": _named(missing.by_network(content.best)),
-        "trials": [row | {"warnings": json.dumps(row["warnings"])} for row in plain_rows(content.table)],
+        "trials": [row | {"warnings": json.dumps(row["warnings"])} for row in content.attempts],
         "upkeep": background_cost.by_block(content.run),
         "tops": background_cost.top_readings(content.run),
         "invalid": [{name: row[name] for name in INVALID_COLUMNS} for row in content.invalid],

@@ -19,9 +19,10 @@ from k8sdds.model.axis import payload
 from k8sdds.report import document, formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures import details
-from k8sdds.report.settings import Cell, Point, Row, Setting
+from k8sdds.report.settings import Cell, Point, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import Row
 from k8sdds.workloads import HEADLINES
 
 MAX_TRIALS = 2000

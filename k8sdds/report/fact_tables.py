@@ -14,10 +14,10 @@ from k8sdds.model.axis import payload
 from k8sdds.networks import NETWORKS, known_names
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.settings import Row
 from k8sdds.report.table import Cell, Table
 from k8sdds.report.tables import network
 from k8sdds.results.fingerprint import Fingerprint
+from k8sdds.system.grouping import Row
 
 MIB = 2**20
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from k8sdds.analysis.history import COLUMNS, FALSE_ALARMS, Run, Series, rows
-from k8sdds.analysis.overhead import Row
 from k8sdds.report import export, formats
 from k8sdds.report.table import Table, judged
 from k8sdds.report.text import paragraph
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
+from k8sdds.system.grouping import Row
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import missing
-from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import caveats, document, explore, fact_tables, formats, profiles, summary, tables, winner
 from k8sdds.report.content import Content
 from k8sdds.report.figures import inline_svg, missing_note, outages
-from k8sdds.report.settings import Row
 from k8sdds.report.table import Table
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
-from k8sdds.system.grouping import grouped
+from k8sdds.system.grouping import Row, grouped
 from k8sdds.testbeds import selection
 from k8sdds.workloads import WORKLOADS
 
@@ -118,7 +116,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "version": campaign.get("k8sdds_version"),
         "origin": "imported" if content.testbed.startswith("imported") else "measured",
         "command": _command(content.run),
-        "trials_left": max(0, len(content.table) - MAX_ROWS),
+        "trials_left": max(0, len(content.attempts) - MAX_ROWS),
         "relevant_percent": summary.RELEVANT_PERCENT,
     }
 
@@ -147,7 +145,7 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
         for test in setting.tests
         for table in tables.levels(content, setting, test)
     ]
-    rows = plain_rows(content.table.head(MAX_ROWS))
+    rows = content.attempts[:MAX_ROWS]
     attempts = fact_tables.attempts(content, formats.count(len(rows), "attempt"), rows)
     invalid = fact_tables.attempts(content, "Invalid attempts", content.invalid)
     every = [

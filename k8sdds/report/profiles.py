@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from k8sdds.analysis.components import COMPONENTS, OTHER
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.analysis.overhead import plain_rows
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.settings import Row
 from k8sdds.report.table import Cell, Table
-from k8sdds.results import tidy
 from k8sdds.results.profile import ComponentCost, ProfileSummary
-from k8sdds.system.grouping import grouped
+from k8sdds.system.grouping import Row, grouped
 from k8sdds.system.perf import CYCLES
 
 
 def profiled(content: Content) -> list[tuple[Row, ProfileSummary]]:
     """Return the profiled trials with their profiles, by test, then by network."""
-    rows = plain_rows(content.table[content.table["valid"] & tidy.profiled(content.table)])
-    rows.sort(key=lambda row: (row["test"], row["payload_bytes"] or 0, content.networks.index(row[UNIT])))
+    rows = sorted(
+        content.profiled,
+        key=lambda row: (row["test"], row["payload_bytes"] or 0, content.networks.index(row[UNIT])),
+    )
     # The record was checked when it was read.
     return [
         (row, ProfileSummary.model_validate_json(row["profile"]))

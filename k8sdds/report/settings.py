@@ -19,10 +19,8 @@ from k8sdds.model.trial import AXES
 from k8sdds.report import formats
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.grouping import by_columns
+from k8sdds.system.grouping import Row, by_columns
 from k8sdds.workloads import HEADLINES
-
-Row = dict[str, Any]
 
 THROUGHPUT = "throughput_mbps"
 

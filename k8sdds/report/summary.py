@@ -16,9 +16,10 @@ from k8sdds.analysis.conditions import CONDITION, UNIT, describe
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Row, Setting
+from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Setting
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import Row
 from k8sdds.workloads import HEADLINES
 
 MAX_SENTENCES = 3
@@ -69,10 +70,10 @@ def _capacities(content: Content) -> list[Statement]:
 
 
 def _no_result(content: Content) -> str:
-    if not len(content.table):
+    if not len(content.attempts):
         return "No attempt has ended yet. Continue the campaign: k8sdds run --resume FOLDER"
     reasons = formats.join([f"{code} ({n})" for code, n in content.reasons])
-    attempts = formats.count(len(content.table), "attempt")
+    attempts = formats.count(len(content.attempts), "attempt")
     return f"None of {attempts} is valid, so there is no result. Reasons: {reasons}."
 
 

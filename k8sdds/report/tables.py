@@ -12,11 +12,11 @@ from k8sdds.analysis.conditions import UNIT, describe
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import INTERVAL, PROTECTION_GROUP, Content, protected_name
-from k8sdds.report.settings import Point, Row, Setting
+from k8sdds.report.settings import Point, Setting
 from k8sdds.report.table import Cell, Table
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.grouping import by_columns, grouped
+from k8sdds.system.grouping import Row, by_columns, grouped
 from k8sdds.workloads import HEADLINES, of_metric
 from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
 

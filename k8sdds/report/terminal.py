@@ -15,11 +15,12 @@ from k8sdds.model.axis import payload
 from k8sdds.model.reason import Reason
 from k8sdds.report import caveats, formats, summary
 from k8sdds.report.content import Content
-from k8sdds.report.settings import Row, Setting
+from k8sdds.report.settings import Setting
 from k8sdds.report.text import TextTable, paragraph
 from k8sdds.report.winner import winner_sentences
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import Row
 from k8sdds.workloads import HEADLINES
 
 MAX_SETTINGS = 6
@@ -67,7 +68,7 @@ def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> TextTable:
 
     A row contains the number of valid trials and invalid attempts and, per headline metric, the geometric
     mean of x/b over all pairs (same condition and repetition) so far. There is no confidence interval: the
-    table shows progress, not results. It is drawn often, so it does not use pandas.
+    table shows progress, not results.
     """
     valid = {a.get("trial_id"): a for a in attempts if a.get("valid") is True}
     labels = list(dict.fromkeys([baseline, *map(_label, attempts)]))

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis.comparison import Comparison, Side, of_networks
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import confidence_of
 from k8sdds.report import formats
 from k8sdds.report.settings import Point
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.grouping import by_columns, grouped
+from k8sdds.system.grouping import Row, by_columns, grouped
 
 if TYPE_CHECKING:
     from k8sdds.report.content import Content

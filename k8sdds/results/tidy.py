@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from k8sdds.model.axis import compact
 from k8sdds.model.trial import AXES
@@ -15,10 +16,8 @@ from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.faults import not_installed
 from k8sdds.system.files import replacing
+from k8sdds.system.grouping import Row
 from k8sdds.system.memory import require_address_space
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _KINDS: tuple[Kind, ...] = ("text", "object", "integer", "number", "flag", "list")
 
@@ -35,39 +34,31 @@ _FLATTENED = ("link", "drops")
 _FLATTENED_PREFIXES = tuple(f"{name}_" for name in _FLATTENED)
 
 
-def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
+def rows(run: RunFolder) -> list[Row]:
     """Return one row per attempt, in the order in which they ended, with at least the columns in COLUMNS.
 
-    Missing keys and values of the wrong type are null, and unknown keys become additional columns. The column
-    types are Int64 for integers, float64 for numbers, boolean for flags, and object for everything else. `valid`
-    is never null: an attempt that is not marked as valid is not valid. With `parquet`, the table is also written
-    to derived/trials.parquet if pyarrow is installed.
+    Missing keys and values of the wrong type are None, and unknown keys become additional columns. `valid` is never
+    None: an attempt that is not marked as valid is not valid.
     """
     require_address_space()
+    found = [_row(attempt) for attempt in run.attempts()]
+    names = [*COLUMNS, *sorted({name for row in found for name in row} - set(COLUMNS))]
+    return [{name: row.get(name) for name in names} for row in found]
+
+
+def write_parquet(run: RunFolder, rows: Sequence[Row]) -> None:
+    """Write the rows to derived/trials.parquet if pyarrow is installed: integers as Int64, flags as boolean."""
+    if not_installed("parquet") is not None:
+        return
     import pandas as pd
 
-    rows = [_row(attempt) for attempt in run.attempts()]
-    names = [*COLUMNS, *sorted({name for row in rows for name in row} - set(COLUMNS))]
-    columns: dict[str, Any] = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        match _kind(name):
-            case "integer":
-                columns[name] = pd.array(values, dtype="Int64")
-            case "number":
-                numbers = [float("nan") if value is None else value for value in values]
-                columns[name] = pd.array(numbers, dtype="float64")
-            case "flag" if name == "valid":
-                columns[name] = pd.array([value is True for value in values], dtype="bool")
-            case "flag":
-                columns[name] = pd.array(values, dtype="boolean")
-            case _:
-                columns[name] = pd.Series(values, dtype="object")
-    table = pd.DataFrame(columns)
-    if parquet and not_installed("parquet") is None:
-        with replacing(run.derived / "trials.parquet") as unfinished:
-            table.to_parquet(unfinished, index=False)
-    return table
+    types = {"integer": "Int64", "number": "float64", "flag": "boolean"}
+    names = rows[0] if rows else COLUMNS
+    table = pd.DataFrame({
+        name: pd.Series([row[name] for row in rows], dtype=types.get(_kind(name), "object")) for name in names
+    })  # fmt: skip
+    with replacing(run.derived / "trials.parquet") as unfinished:
+        table.to_parquet(unfinished, index=False)
 
 
 ELSEWHERE = "in another repetition, "
@@ -76,39 +67,41 @@ SEARCHES = ("capacity",)
 """Tests whose trials are probes of a search. Their result is that of the search, never a mean of trials."""
 
 
-def best(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the last valid attempt of each trial, for use in statistics. Same columns; the index starts at 0.
+def best(rows: Sequence[Row]) -> list[Row]:
+    """Return the last valid attempt of each trial, for use in statistics, in the order of the rows.
 
     Profiled trials and probes of a search are left out. A percentile that has too few episodes of values above it in
-    one trial is null in all trials of its cell: otherwise, repetitions without a stall would count, and those with
+    one trial is None in all trials of its cell: otherwise, repetitions without a stall would count, and those with
     one would not. The same is true of a time that one trial ended before, or in which no sample arrived: the others are
     the fastest.
     """
-    trials = _last_valid(table[~table["test"].isin(SEARCHES)])
-    few, censored = _few_episodes(trials), _censored(trials)
-    for metric in few | censored:
-        reasons = few.get(metric, {}) | censored.get(metric, {})
-        others = trials["cell_id"].isin(reasons) & trials[metric].notna()
-        if not others.any():
-            continue
-        trials.loc[others, metric] = None
-        trials.loc[others, "missing"] = [
-            compact({**json.loads(missing or "{}"), metric: f"{ELSEWHERE}{reasons[cell]}"})
-            for cell, missing in trials.loc[others, ["cell_id", "missing"]].itertuples(index=False)
-        ]
-    return trials
+    trials = _last_valid(row for row in rows if row["test"] not in SEARCHES)
+    reasons = _reasons_of_cells(trials)
+    return [_without(row, reasons.get(row["cell_id"], {})) for row in trials]
 
 
-def _few_episodes(trials: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """Return the percentiles that trials with too few episodes have: by metric and cell, the first reason."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
-    counted = trials.loc[trials["tail_episodes"].notna(), ["cell_id", "tail_episodes", "missing"]]
-    for cell, episodes, missing in counted.itertuples(index=False):
-        reasons = json.loads(missing or "{}")
-        for metric, number in json.loads(episodes).items():
+def _reasons_of_cells(trials: Sequence[Row]) -> dict[str | None, dict[str, str]]:
+    """Return why metrics of a cell have no mean, by cell and metric: the reason of the first trial."""
+    few: dict[str | None, dict[str, str]] = defaultdict(dict)
+    censored: dict[str | None, dict[str, str]] = defaultdict(dict)
+    for row in trials:
+        cell, missing = row["cell_id"], json.loads(row["missing"] or "{}")
+        for metric, number in json.loads(row["tail_episodes"] or "{}").items():
             if number < VALUES_BEYOND and metric in METRICS:
-                found[metric].setdefault(cell, reasons.get(metric, f"{number} episodes above it"))
-    return found
+                few[cell].setdefault(metric, missing.get(metric, f"{number} episodes above it"))
+        for metric, reason in missing.items():
+            if metric in METRICS and is_censored(metric, reason):
+                censored[cell].setdefault(metric, reason)
+    return {cell: few[cell] | censored[cell] for cell in (*few, *censored)}
+
+
+def _without(row: Row, reasons: Mapping[str, str]) -> Row:
+    """Return a trial without metrics that other trials of its cell do not have."""
+    found = {metric: reason for metric, reason in reasons.items() if row[metric] is not None}
+    if not found:
+        return row
+    noted = {metric: f"{ELSEWHERE}{reason}" for metric, reason in found.items()}
+    return row | dict.fromkeys(found) | {"missing": compact(json.loads(row["missing"] or "{}") | noted)}
 
 
 def is_censored(metric: str, reason: str) -> bool:
@@ -116,32 +109,17 @@ def is_censored(metric: str, reason: str) -> bool:
     return METRICS[metric].censored or reason == NOTHING_ARRIVED
 
 
-def _censored(trials: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """Return the times that trials ended before, or without samples: by metric and cell, the first reason."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
-    noted = trials.loc[trials["missing"].notna(), ["cell_id", "missing"]]
-    for cell, missing in noted.itertuples(index=False):
-        for metric, reason in json.loads(missing).items():
-            if metric in METRICS and is_censored(metric, reason):
-                found[metric].setdefault(cell, reason)
-    return found
-
-
-def probes(table: pd.DataFrame) -> pd.DataFrame:
+def probes(rows: Iterable[Row]) -> list[Row]:
     """Return the same of the probes of searches."""
-    return _last_valid(table[table["test"].isin(SEARCHES)])
+    return _last_valid(row for row in rows if row["test"] in SEARCHES)
 
 
-def _last_valid(table: pd.DataFrame) -> pd.DataFrame:
-    valid = table[table["valid"] & ~profiled(table)]
+def _last_valid(rows: Iterable[Row]) -> list[Row]:
+    valid = [row for row in rows if row["valid"] and not row["profiled"]]
     # The sort is stable, so unnumbered attempts stay in the order in which they were written.
-    valid = valid.sort_values("attempt", kind="stable", na_position="first")
-    return valid.drop_duplicates("trial_id", keep="last").sort_index().reset_index(drop=True)
-
-
-def profiled(table: pd.DataFrame) -> pd.Series[bool]:
-    """Return for each attempt whether it belongs to a profiled trial."""
-    return table["profiled"].fillna(False).astype(bool)
+    numbered = sorted(valid, key=lambda row: -1 if row["attempt"] is None else row["attempt"])
+    last = {row["trial_id"]: row for row in numbered}
+    return [row for row in valid if last[row["trial_id"]] is row]
 
 
 def _kind(name: str) -> Kind:
@@ -175,4 +153,5 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
     row |= {name: value for name, value in _UNRECORDED.items() if row.get(name) is None}
     row["trial_id"] = row.get("trial_id") or f"{row.get('cell_id')}-r{row.get('repetition')}"
     row["warnings"] = row.get("warnings") or []
+    row["valid"] = row.get("valid") is True
     return row

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+Row = dict[str, Any]
+"""A row of a table: values by column."""
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
@@ -17,9 +19,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return groups
 
 
-def by_columns(
-    rows: Iterable[dict[str, Any]], columns: Iterable[str]
-) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+def by_columns(rows: Iterable[Row], columns: Iterable[str]) -> dict[tuple[Any, ...], list[Row]]:
     """Return the rows by their values in some columns."""
     names = tuple(columns)
     return grouped(rows, lambda row: tuple(row[name] for name in names))

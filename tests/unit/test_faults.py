@@ -65,7 +65,7 @@ def test_a_limit_of_memory_that_would_crash_the_analysis_is_reported_before(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (100 << 20, resource.RLIM_INFINITY))
     with pytest.raises(PrerequisiteError, match="the limit is 100 MiB, and the analysis needs 1024 MiB"):
-        tidy.frame(run_folders.empty(tmp_path / "run"))
+        tidy.rows(run_folders.empty(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(

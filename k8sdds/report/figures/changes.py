@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from k8sdds.analysis.history import Run, Series
-from k8sdds.analysis.overhead import Row
 from k8sdds.report import formats
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, grid, save
 from k8sdds.report.figures.estimates import Against, Estimate, stacked
 from k8sdds.report.theme import MUTED, network_colors, variant_colors
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import Row
 
 _MAX_ROWS, _MAX_PANELS = 60, 24
 """Rows and panels of a figure. The tables have all."""

@@ -13,10 +13,11 @@ from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import SINGLE_WIDTH, WIDTH, Figure, grid, save, text_width
 from k8sdds.report.figures.estimates import Estimate, Limits, Rows, level_axis, row_panels, scale
-from k8sdds.report.settings import Point, Row, Setting
+from k8sdds.report.settings import Point, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results import timeline as timelines
 from k8sdds.results.timeline import Step
+from k8sdds.system.grouping import Row
 
 FAIRNESS, TIMELINE = "fairness", "timeline"
 FEWEST_STEPS = 8

@@ -14,11 +14,12 @@ from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, Figure, grid, legend, legend_height, save
 from k8sdds.report.figures.estimates import Limits, Styles, axis_unit, scale
-from k8sdds.report.settings import Point, Row, Setting
+from k8sdds.report.settings import Point, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results import histograms
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.grouping import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, grid, text_width
-from k8sdds.report.settings import Row
 from k8sdds.report.theme import INK, MUTED, PAPER
+from k8sdds.system.grouping import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

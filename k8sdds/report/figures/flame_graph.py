@@ -18,10 +18,10 @@ from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import Figure
 from k8sdds.report.profiles import basis, profiled
-from k8sdds.report.settings import Row
 from k8sdds.report.theme import GRID, INK, PAPER, themed
 from k8sdds.results.profile import ProfileSummary
 from k8sdds.system.files import write_atomically
+from k8sdds.system.grouping import Row
 from k8sdds.system.reading import UnreadableError
 
 WIDTH, ROW, LEGEND_ROW, FONT = 1000, 16, 20, 11

@@ -41,10 +41,10 @@ from k8sdds.report.figures.estimates import (
     scale,
     spans_a_decade,
 )
-from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Row, Setting
+from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Setting
 from k8sdds.report.theme import INK, network_colors, variant_colors
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.grouping import grouped
+from k8sdds.system.grouping import Row, grouped
 from k8sdds.workloads import HEADLINES, of_metric
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from k8sdds.report.figures.estimates import (
     scale,
     spans_a_decade,
 )
-from k8sdds.report.settings import Row
 from k8sdds.report.theme import network_colors, variant_colors
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.grouping import grouped
+from k8sdds.system.grouping import Row, grouped
 from k8sdds.workloads import outage
 
 if TYPE_CHECKING:

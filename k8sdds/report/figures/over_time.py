@@ -18,11 +18,12 @@ from k8sdds.report.content import Content
 from k8sdds.report.figures import outages
 from k8sdds.report.figures.canvas import SINGLE_WIDTH, WIDTH, Figure, grid, save
 from k8sdds.report.figures.estimates import Limits, scale
-from k8sdds.report.settings import Row, Setting
+from k8sdds.report.settings import Setting
 from k8sdds.report.theme import GRID, INK, MUTED, network_colors
 from k8sdds.results import arrivals, link_statistics
 from k8sdds.results.arrivals import Arrival, Interruption
 from k8sdds.results.link_statistics import LinkStatistics, Series
+from k8sdds.system.grouping import Row
 from k8sdds.system.reading import UnreadableError
 from k8sdds.workloads import outage as outage_test
 

@@ -14,9 +14,10 @@ from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, grid, save, text_width
-from k8sdds.report.settings import Row, Setting
+from k8sdds.report.settings import Setting
 from k8sdds.report.theme import INK, MUTED, PAPER, network_colors
 from k8sdds.results.fingerprint import Fingerprint
+from k8sdds.system.grouping import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.analysis import conditions, overhead
+from k8sdds.analysis import conditions
 from k8sdds.analysis.contrast import by_title, contrasts, of_one_setting
 from k8sdds.campaign import record
 from k8sdds.model.trial import Cell, Trial
@@ -60,7 +60,7 @@ def test_settings_that_only_some_records_have(
         trial = Trial(cell=cell, testbed="lab", repetition=repetition, duration_s=1, warmup_s=0)
         attempt = {"trial_id": trial.trial_id, "attempt": 1, "valid": True, "throughput_mbps": 100.0}
         run.append_attempt(record.description(trial) | attempt)
-    rows = contrasts(overhead.plain_rows(tidy.frame(run)), "throughput_mbps")
+    rows = contrasts(tidy.rows(run), "throughput_mbps")
     assert {title for title, *_ in by_title(rows)} == titles
     assert len(rows) == len(combinations) / 2 * len(titles)
 

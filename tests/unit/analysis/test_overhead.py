@@ -10,7 +10,7 @@ from tests import run_folders as folders
 
 
 def tables(run, baseline="host"):
-    best = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    best = tidy.best(tidy.rows(run))
     return best, overhead.levels(best), overhead.overheads(best, baseline)
 
 
@@ -91,7 +91,7 @@ def test_ratios_to_any_network(tmp_path):
     run = folders.make(
         tmp_path / "run", folders.Plan(noise=0, payloads=(64,), tests=("latency",), histograms=False)
     )
-    trials = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    trials = tidy.best(tidy.rows(run))
     ratios = overhead.ratios(trials, "kube-router", "latency_p90_us")
     assert ratios["flannel-hostgw"].ratio == pytest.approx(1.165 / 1.135)
     assert ratios["host"].ratio == pytest.approx(1 / 1.135)
@@ -133,7 +133,7 @@ def test_descriptions_of_conditions():
 
 
 def test_contrasts_compare_settings_within_each_network(tmp_path):
-    trials = overhead.plain_rows(tidy.best(tidy.frame(folders.scaling(tmp_path / "run"))))
+    trials = tidy.best(tidy.rows(folders.scaling(tmp_path / "run")))
     result = contrast.contrasts(trials, "throughput_mbps")
     # Generated: multicast has 0.45 of the unicast rate to one subscriber; subscribers share the unicast rate.
     assert {(row["network_label"], row["value"], row["reference"]) for row in result} == {

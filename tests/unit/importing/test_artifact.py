@@ -25,7 +25,7 @@ BEST_EFFORT_P90_US = {
 
 @pytest.fixture(scope="module")
 def best(imported):
-    return tidy.best(tidy.frame(imported.run))
+    return pd.DataFrame(tidy.best(tidy.rows(imported.run)))
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 from k8sdds.importing import Import, import_folder
 from k8sdds.results import tidy
 from k8sdds.system.errors import InputError
+from k8sdds.system.grouping import grouped
 from tests.unit.fuzzing.readers import CORPUS
 
 INVENTED = CORPUS / "osrf" / "invented-MininetResults.csv"
@@ -145,8 +146,8 @@ def test_the_published_table_is_read_completely(published: Import) -> None:
     assert published.account["by_kind"] == {"table": 1}
     assert published.account["trials"] == 900 == published.account["valid"]
     assert not published.copies and not published.sources[0].why
-    frame = tidy.best(tidy.frame(published.run))
-    assert frame.groupby("cell_id").repetition.nunique().tolist() == [10] * 90
-    silent = frame[frame.received == 0]
-    assert silent.delay_mean_us.isna().all() and (silent.lost_percent == 100).all()
-    assert frame[frame.received > 0].delay_mean_us.notna().all()
+    trials = tidy.best(tidy.rows(published.run))
+    cells = grouped(trials, lambda row: row["cell_id"])
+    assert [len({row["repetition"] for row in rows}) for rows in cells.values()] == [10] * 90
+    assert all((row["delay_mean_us"] is None) == (row["received"] == 0) for row in trials)
+    assert {row["lost_percent"] for row in trials if row["received"] == 0} == {100}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from k8sdds.analysis.comparison import Side, compare_all
-from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import comparison as shown
 from k8sdds.report import content, fact_tables, html
 from k8sdds.results import tidy
@@ -63,7 +62,7 @@ def test_an_unknown_encryption_is_not_none(tmp_path: Path, facts: dict[str, Any]
 
 
 def side(run: RunFolder) -> Side:
-    return Side(run.path.name, str(run.path), plain_rows(tidy.best(tidy.frame(run))), "host")
+    return Side(run.path.name, str(run.path), tidy.best(tidy.rows(run)), "host")
 
 
 def test_a_comparison_states_which_versions_differ(tmp_path: Path) -> None:
