@@ -232,13 +232,11 @@ def top_readings(run: RunFolder) -> list[Row]:
         if line.get("kind") != "top":
             continue
         for top in line.get("tops") or ():
-            if isinstance(top, Mapping) and {"name", "at", *TOP_COLUMNS[-3:]} <= top.keys():
-                row = {name: line.get(name) for name in TOP_COLUMNS[:3]}
-                row |= {name: top[name] for name in TOP_COLUMNS[4:]}
-                row["kind"] = POD if top.get("namespace") else NODE
-                # The metrics server returns the same values until it takes its next reading.
-                unique.setdefault((str(row["kind"]), str(row["name"]), str(row["at"])), row)
-    return [{name: row[name] for name in TOP_COLUMNS} for row in unique.values()]
+            known = line | top | {"kind": POD if top.get("namespace") else NODE}
+            row = {name: known.get(name) for name in TOP_COLUMNS}
+            # The metrics server returns the same values until it takes its next reading.
+            unique.setdefault((row["kind"], row["name"], row["at"]), row)
+    return list(unique.values())
 
 
 def top_by_node(run: RunFolder) -> list[Row]:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pydantic import ValidationError
-
 from k8sdds.analysis import statistics
 from k8sdds.analysis.capacity import Bounds, Goal, Probe, Search
 from k8sdds.analysis.conditions import COMPARABLE, CONDITION, UNIT, describe
@@ -211,7 +209,7 @@ def _options(condition: Mapping[str, Any]) -> CapacityOptions | None:
         return CapacityOptions(
             **{name: value for name, value in given.items() if value is not None or name == "p99_ms"}
         )
-    except (ValueError, ValidationError):
+    except ValueError:
         return None
 
 

@@ -8,7 +8,6 @@ not have to match.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import shlex
 from collections import Counter, defaultdict
@@ -318,9 +317,8 @@ def _software(a: Side, b: Side, match_networks: bool) -> dict[str, dict[str, tup
 def network_software(rows: Iterable[Row]) -> dict[str, str]:
     """Return the software by component. Several versions of a component are joined."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    # Most trials of a campaign have the same text.
-    for text in dict.fromkeys(row.get("network_software") for row in rows):
-        for name, version in (json.loads(text) if text else {}).items():
+    for row in rows:
+        for name, version in (row.get("network_software") or {}).items():
             found[name][version] = None
     return {name: ", then ".join(versions) for name, versions in found.items()}
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.results import histograms, tidy
@@ -15,14 +13,8 @@ from k8sdds.system.grouping import Row
 
 def reasons(trial: Row) -> dict[str, str]:
     """Return why metrics of a trial are null, such as `84 values, 100 are needed`."""
-    return {metric: reason for metric, reason in _object(trial, "missing").items() if metric in METRICS}
-
-
-def _object(trial: Row, column: str) -> dict[str, Any]:
-    """Return an object in a trial, which a table has as JSON."""
-    value = trial.get(column) or {}
-    parsed: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
-    return parsed
+    known = trial.get("missing") or {}
+    return {metric: reason for metric, reason in known.items() if metric in METRICS}
 
 
 def reason(trials: list[Row], metric: str) -> str:
@@ -78,7 +70,7 @@ def factor(trials: Sequence[Row], metric: str) -> float:
 def _missing_factor(trial: Row, metric: str) -> float:
     """Return the needed number of episodes or values relative to the number of them in a trial; 0 if it is unknown."""
     kind, _, quantity = metric.removesuffix("_us").rpartition("_")
-    known = [(histograms.VALUES_BEYOND, _object(trial, "tail_episodes").get(metric))]
+    known = [(histograms.VALUES_BEYOND, (trial.get("tail_episodes") or {}).get(metric))]
     known += [(histograms.needed(quantity), trial.get(f"{kind}_count"))]
     return max(
         (needed / count if count else math.inf for needed, count in known if count is not None), default=0

@@ -40,7 +40,7 @@ def levels(best: list[Row]) -> list[Row]:
                 "unit": metric.unit, "mean": estimate.value, "ci_low": low, "ci_high": high, "n": estimate.n,
                 "minimum": min(values), "maximum": max(values), "averaged_on": "log" if log else "linear",
                 "engine": last["engine"], "fidelity": last["fidelity"], "mtu_bytes": last["mtu_bytes"],
-                "includes_scheduling": _any(trials, "includes_scheduling"), "values": values,
+                "includes_scheduling": _includes_scheduling(trials), "values": values,
             })  # fmt: skip
     return rows
 
@@ -71,7 +71,7 @@ def overheads(best: list[Row], baseline: str | None, confidence: float = statist
                 _cell(key, metric)
                 | {"ratio": ratio.ratio, "ratio_low": low, "ratio_high": high}
                 | columns_of(metric, ratio)
-                | {"baseline": baseline, "includes_scheduling": _any([*trials, *base], "includes_scheduling")}
+                | {"baseline": baseline, "includes_scheduling": _includes_scheduling([*trials, *base])}
                 | {"values": single}
             )
     return rows
@@ -254,5 +254,5 @@ def _measured(trials: list[Row]) -> list[Metric]:
     ]
 
 
-def _any(trials: list[Row], flag: str) -> bool:
-    return any(trial[flag] is True for trial in trials)
+def _includes_scheduling(trials: list[Row]) -> bool:
+    return any(trial["includes_scheduling"] is True for trial in trials)

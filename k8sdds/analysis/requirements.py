@@ -10,7 +10,6 @@ one-sided test at a level, and the interval is two-sided at 1 - 2 · level. `cor
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -218,7 +217,7 @@ def _by_node(flows: Sequence[Sequence[Row]]) -> list[float]:
     participants: dict[str, float] = defaultdict(float)
     shared: dict[str, list[float]] = defaultdict(list)
     for own in flows:
-        known = [nodes for row in own if (nodes := _nodes(row))]
+        known = [nodes for row in own if (nodes := row.get("nodes_cpu"))]
         if not known:
             return []
         for node in {node for nodes in known for node in nodes}:
@@ -228,9 +227,3 @@ def _by_node(flows: Sequence[Sequence[Row]]) -> list[float]:
     with_background = any((row.get("background") or "none") != "none" for own in flows for row in own)
     total = max if with_background else sum
     return [used + total(shared[node]) for node, used in participants.items()]
-
-
-def _nodes(row: Row) -> dict[str, dict[str, float]]:
-    """Return the CPU time by node of a record, or of a row of the tidy table, where it is JSON text."""
-    value = row.get("nodes_cpu")
-    return json.loads(value) if isinstance(value, str) else value or {}

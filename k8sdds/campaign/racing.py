@@ -16,11 +16,11 @@ from k8sdds.campaign import applications
 from k8sdds.campaign.expansion import Expansion, candidates
 from k8sdds.campaign.trial_loop import Planner
 from k8sdds.model.application import Application, ApplicationExperiment, Search
-from k8sdds.model.axis import counted
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
 from k8sdds.system.errors import InputError
 from k8sdds.system.grouping import Row
+from k8sdds.system.numbers import count
 
 MIN_IMPROVEMENT = 0.002
 """Expected improvement of the most promising configuration, as a logarithm, below which a search ends."""
@@ -103,7 +103,7 @@ class Racing(Planner):
         known = sum(bool(each.scores) or each.failed for each in measured)
         out = sum(each.excluded or each.failed for each in measured)
         return (
-            f"after {counted('round')(1 + max(record.repetition or 0 for record in attempts))},"
+            f"after {count(1 + max(record.repetition or 0 for record in attempts), 'round')},"
             f" {len({record.trial_id for record in attempts})} of at most {self._search.max_trials} trials: {known} of"
             f" {len(measured)} configurations are measured, {out} of them fail a requirement"
         )

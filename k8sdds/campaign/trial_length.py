@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from k8sdds.analysis import race
 from k8sdds.analysis.requirements import LEVEL, corrected_level, zero_share_percent
 from k8sdds.model.application import Application, ApplicationExperiment, Requirement
-from k8sdds.model.axis import counted
 from k8sdds.results import histograms
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.numbers import count
 
 MIN_S = 3.0
 MARGIN = 1.5
@@ -113,7 +113,7 @@ def _shares(experiment: ApplicationExperiment, configurations: int) -> list[Samp
             requirement,
             math.ceil(zero_share_percent(level) / requirement.limit),
             flow.rate * flow.publishers * flow.subscribers * repetitions,
-            f"{counted('repetition')(repetitions)} {'has' if repetitions == 1 else 'have'}",
+            f"{count(repetitions, 'repetition')} {'has' if repetitions == 1 else 'have'}",
         )
         for flow in experiment.application.flows
         for requirement in flow.requirements

@@ -19,12 +19,13 @@ from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import COMPARABLE, UNIT
 from k8sdds.analysis.statistics import CONFIDENCE, Contrast, confidence_of, one_sample
 from k8sdds.claims.model import DEFAULTS, Part, Selector
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import AXES
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import LOADED_LATENCY_SINCE
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.grouping import Row, grouped
+from k8sdds.system.strict import Strict
 
 # Where participants are follows from the transport.
 _VARIANT = tuple(name for name in COMPARABLE if name not in (*DEFAULTS, "placement", "test", "payload_bytes"))
@@ -215,20 +216,15 @@ def _matching(rows: list[Row], selector: Selector) -> list[Row]:
 def _part_of(row: Row, key: str) -> Any:
     """Return a part of a setting, such as `link.mtu`; what the record does not contain has its default."""
     setting, *path = key.split(".")
-    for value in (_parsed(row.get(setting)), Cell.model_fields[setting].default.model_dump(mode="json")):
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        if value is not None:
-            return value
-    return None
+    value: Any = _parts_of(row, setting)
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
-def _parsed(text: Any) -> Any:
-    # The table contains settings with parts as JSON. Published data may contain any text.
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError):
-        return None
+def _parts_of(row: Row, setting: str) -> dict[str, Any] | None:
+    parsed = AXES[setting].parsed(row.get(setting))
+    return parsed.model_dump(mode="json") if isinstance(parsed, Strict) else None
 
 
 def _has_network(label: Any, network: Any) -> bool:
@@ -255,8 +251,8 @@ def _variant(part: Part, row: Row) -> Variant:
 def _unspecified(name: str, row: Row, specified: Collection[str]) -> Any:
     """Return a setting of a row, without those of its parts that a claim specifies."""
     named = {key.split(".")[1] for key in specified if key.startswith(f"{name}.")}
-    value = _parsed(row.get(name)) if named else None
-    if not isinstance(value, dict):
+    value = _parts_of(row, name) if named else None
+    if value is None:
         return _unless_default(name, row)
     return json.dumps({key: part for key, part in value.items() if key not in named}, sort_keys=True)
 

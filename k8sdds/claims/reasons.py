@@ -14,6 +14,7 @@ from k8sdds.analysis.statistics import p_inside, p_outside
 from k8sdds.claims.evidence import PointData
 from k8sdds.claims.model import Part
 from k8sdds.model.axis import payload
+from k8sdds.system.numbers import count
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,7 @@ def describe_value(key: str, value: Any) -> str:
 
 def sample_size(tested: Sequence[TestedPoint]) -> str:
     """Return the number of points, and of repetitions or runs, as text: `5 points, n = 3`."""
-    points = "1 point" if len(tested) == 1 else f"{len(tested)} points"
-    return f"{points}, {_sizes(tested)}"
+    return f"{count(len(tested), 'point')}, {_sizes(tested)}"
 
 
 def _sizes(tested: Sequence[TestedPoint]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.output import ReportOutput, RowsOutput
@@ -14,9 +14,6 @@ from k8sdds.results.run_folder import RunFolder, newest_first
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import not_installed
 from k8sdds.system.numbers import format_duration
-
-if TYPE_CHECKING:
-    from k8sdds.results.run_folder import RunFolder
 
 app = Commands()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
+from k8sdds.system.numbers import count
 from k8sdds.system.strict import Strict, as_list, mistake
 
 
@@ -133,10 +135,7 @@ class Axis:
             return True
         if self.model is None:
             return bool(value == self.recorded(self.default))
-        try:
-            return bool(self.parsed(value) == self.default)
-        except ValueError:
-            return False
+        return bool(self.parsed(value) == self.default)
 
     @property
     def column_type(self) -> Any:
@@ -156,17 +155,20 @@ class Axis:
         if value is None or value == "":
             return ""
         if self.model and not isinstance(value, Strict):
-            try:
-                value = self.parsed(value)
-            except ValueError:
-                return f"{self.name} {value}"
+            parsed = self.parsed(value)
+            return f"{self.name} {value}" if parsed is None else self.describe(parsed)
         return self.describe("+".join(value) if isinstance(value, tuple) else value)
 
     def parsed(self, value: Any) -> Any:
-        """Return a value with parts from a record or from the tidy table, which has it as text. Raises ValueError."""
+        """Return a value with parts from a record or from the tidy table, which has it as text.
+
+        None if another version wrote a value that this one does not know.
+        """
         if self.model is None or value in (None, "none"):
             return self.default
-        return self.model.model_validate(json.loads(value) if isinstance(value, str) else value)
+        with suppress(ValueError):
+            return self.model.model_validate(json.loads(value) if isinstance(value, str) else value)
+        return None
 
 
 @cache
@@ -270,7 +272,7 @@ def payload(size: float) -> str:
 
 def counted(thing: str) -> Callable[[Any], str]:
     """Return a function that describes a number of things: `1 topic`, `4 topics`."""
-    return lambda value: f"{value:g} {thing if value == 1 else f'{thing}s'}"
+    return lambda value: count(value, thing)
 
 
 def named(name: str, unset: Any = None, usual: str = "") -> Callable[[Any], str]:

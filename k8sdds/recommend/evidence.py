@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
@@ -18,7 +17,6 @@ from k8sdds.analysis.requirements import BLOCK
 from k8sdds.campaign import applications, expansion, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
-from k8sdds.model.axis import counted
 from k8sdds.model.reason import DISTURBED, Reason
 from k8sdds.model.trial import AXES
 from k8sdds.networks import label_without_engine
@@ -28,6 +26,7 @@ from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system.errors import InputError
 from k8sdds.system.grouping import Row
+from k8sdds.system.numbers import count
 
 COLUMNS = {"networks": "network_label"}
 """Columns of the tidy table that are not named like the choice."""
@@ -258,7 +257,7 @@ def _allowed(application: Application, rows: Sequence[_Entry], notes: list[str])
             f" see: k8sdds docs {Application.page}",
         )
     if left_out := len(rows) - len(kept):
-        notes.append(f"{counted('trial')(left_out)} left out: the application does not allow their {others}")
+        notes.append(f"{count(left_out, 'trial')} left out: the application does not allow their {others}")
     return kept
 
 
@@ -272,10 +271,8 @@ def _refusals(application: Application, known: Mapping[str, set[str]], entry: _E
     }
     if not (why or applications.is_encrypted_once(application, str(row["network"]), str(row["security"]))):
         why = {"encryption"}
-    wanted, measured = application.link.link, None
-    with contextlib.suppress(ValueError):  # of another version
-        measured = AXES["link"].parsed(row["link"])
-    if not links.allows(wanted, measured):
+    wanted = application.link.link
+    if not links.allows(wanted, AXES["link"].parsed(row["link"])):
         why |= {f"links (required: {wanted.describe().removeprefix('links ')})"}
     return why
 
@@ -330,7 +327,7 @@ def _of_one_definition(rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]
         usual = {name: counts.most_common(1)[0][0] for name, counts in frequencies.items()}
         kept = [entry for entry in kept if (entry[2].get(options) or "{}") == usual[str(entry[2][label])]]
         notes += [
-            f"{counted('trial')(left_out)} of {name} left out: most others have {options} {usual[name]}"
+            f"{count(left_out, 'trial')} of {name} left out: most others have {options} {usual[name]}"
             for name, counts in frequencies.items()
             if (left_out := counts.total() - counts[usual[name]])
         ]
@@ -341,13 +338,13 @@ def _of_one_environment(rows: Sequence[_Entry], notes: list[str]) -> list[_Entry
     """Return the trials of the most frequent environment, and note if there are others."""
     environments = [_environment(row) for _, _, row in rows]
     (usual, _), *others = Counter(environments).most_common()
-    for other, count in others:
+    for other, n in others:
         differing = [
             f"{name} ({theirs or 'usual'}, not {ours or 'usual'})"
             for name, theirs, ours in zip(ENVIRONMENT, other, usual, strict=True)
             if theirs != ours
         ]
-        notes.append(f"{counted('trial')(count)} left out, with other {', '.join(differing)}")
+        notes.append(f"{count(n, 'trial')} left out, with other {', '.join(differing)}")
     return [entry for entry, environment in zip(rows, environments, strict=True) if environment == usual]
 
 

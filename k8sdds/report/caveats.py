@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
 
@@ -174,10 +173,7 @@ def _packets(offloads: Offloads, on_one_machine: bool) -> tuple[str, str]:
 
 
 def _link(recorded: str | None) -> Link:
-    with contextlib.suppress(ValueError):
-        parsed: Link = AXES["link"].parsed(recorded)
-        return parsed
-    return Link()
+    return AXES["link"].parsed(recorded) or Link()
 
 
 def _places_without_baseline(content: Content) -> list[tuple[str, list[str]]]:

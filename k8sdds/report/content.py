@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from k8sdds.analysis import capacities, conditions, contrast, limit, overhead
@@ -18,13 +18,10 @@ from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report.settings import THROUGHPUT, Curve, Setting, group
 from k8sdds.results import machine, tidy
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
-from k8sdds.system import parallel, yaml_text
+from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.grouping import Row, by_columns, grouped
 from k8sdds.workloads import of_metric
-
-_MANY_TRIALS = 2000
-"""With fewer trials, a second process costs more than it saves, because its results are copied."""
 
 INTERVAL = "95 % interval (t on log ratios, paired within repetition)"
 
@@ -296,11 +293,7 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
     labels = list(dict.fromkeys([*run.networks, *(row[UNIT] for row in attempts)]))
     baseline = run.baseline(labels)
     labels.sort(key=lambda label: label != baseline)
-    tasks = [
-        partial(overhead.levels, best),
-        partial(overhead.overheads, best, baseline, confidence_of(campaign)),
-    ]
-    levels, overheads = parallel.run(tasks) if len(best) >= _MANY_TRIALS else [task() for task in tasks]
+    levels, overheads = overhead.levels(best), overhead.overheads(best, baseline, confidence_of(campaign))
     return Content(
         run, campaign, attempts, best, levels, overheads, baseline, labels,
         group(best, levels, overheads), run.events(), tidy.probes(attempts),

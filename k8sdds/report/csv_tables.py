@@ -15,6 +15,7 @@ from k8sdds.analysis import background_cost, missing
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.report import export, profiles
 from k8sdds.report.content import Content
+from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.files import write_atomically
 from k8sdds.system.grouping import Row
@@ -74,7 +75,9 @@ def _tables(content: Content) -> dict[str, list[Row]]:
         "limit_shares": _named(content.limits),
         "levels": [{name: row[name] for name in row if name != "values"} for row in content.levels],
         "missing": _named(missing.by_network(content.best)),
-        "trials": [row | {"warnings": json.dumps(row["warnings"])} for row in content.attempts],
+        "trials": [
+            tidy.with_text(row) | {"warnings": json.dumps(row["warnings"])} for row in content.attempts
+        ],
         "upkeep": background_cost.by_block(content.run),
         "tops": background_cost.top_readings(content.run),
         "invalid": [{name: row[name] for name in INVALID_COLUMNS} for row in content.invalid],

@@ -16,7 +16,7 @@ from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.table import Cell, Table
 from k8sdds.report.tables import network
-from k8sdds.results.fingerprint import Fingerprint
+from k8sdds.results import fingerprint as fingerprints
 from k8sdds.system.grouping import Row
 
 MIB = 2**20
@@ -118,8 +118,7 @@ def networks(content: Content) -> list[Table]:
             [head, Cell(component), Cell(_short(version))]
             for component, version in network_software(trials).items()
         ]
-        recorded = json.loads(next((row["fingerprint"] for row in trials if row["fingerprint"]), "null"))
-        if found := Fingerprint.of(recorded):
+        if found := fingerprints.first(trials):
             added = f"{found.outer}, {found.added_bytes} bytes" if found.added_bytes else found.outer
             reasons = "; ".join(dict.fromkeys(found.not_observed.values()))
             texts = (added, *map(found.value, _OBSERVED), _links(trials), reasons)
@@ -138,7 +137,7 @@ def networks(content: Content) -> list[Table]:
 
 def _links(trials: Sequence[Row]) -> str:
     """Return what impaired the links in some trials, as their fingerprints have it."""
-    found = (json.loads(row["fingerprint"]).get("link") for row in trials if row["fingerprint"])
+    found = (row["fingerprint"].get("link") for row in trials if row["fingerprint"])
     return ", ".join(_short(str(link or "as they are")) for link in dict.fromkeys(found))
 
 

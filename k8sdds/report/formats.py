@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from k8sdds import workloads
@@ -12,6 +12,8 @@ from k8sdds.analysis import capacities
 from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.conditions import CONDITION, describe
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import Row
+from k8sdds.system.numbers import count as count
 from k8sdds.system.numbers import fixed as fixed
 from k8sdds.system.numbers import number as number
 from k8sdds.workloads.capacity import SUBSCRIBERS
@@ -31,6 +33,11 @@ def percent(
         return fixed(value, 0 if abs(value) >= 10 else 1) + sign
     # `interval` may add decimals so that a bound does not look like 0; the value does not need them.
     return f"{fixed(value, _decimals((high - low) / 2))}{sign} {interval(low, high)}"
+
+
+def overhead(row: Row, unit: bool = False) -> str:
+    """Return the overhead of a row with its interval, see `percent`."""
+    return percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"], unit)
 
 
 MAX_CHANGE = 1000
@@ -156,9 +163,12 @@ def join(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
-def count(n: int, noun: str) -> str:
-    """Return a count with its noun: `1 trial`, `3 trials`."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+def by_group(groups: Mapping[str, Mapping[str, str]]) -> str:
+    """Return texts by group and label, for those who do not see a figure: `1 KiB: host 94, weavenet 45; 4 KiB: …`."""
+    return "; ".join(
+        f"{group}: {', '.join(f'{label} {text}' for label, text in texts.items())}"
+        for group, texts in groups.items()
+    )
 
 
 def capital(text: str) -> str:

@@ -20,11 +20,7 @@ def profiled(content: Content) -> list[tuple[Row, ProfileSummary]]:
         key=lambda row: (row["test"], row["payload_bytes"] or 0, content.networks.index(row[UNIT])),
     )
     # The record was checked when it was read.
-    return [
-        (row, ProfileSummary.model_validate_json(row["profile"]))
-        for row in rows
-        if isinstance(row["profile"], str)
-    ]
+    return [(row, ProfileSummary.model_validate(row["profile"])) for row in rows if row["profile"]]
 
 
 def basis(summary: ProfileSummary) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.analysis import overhead
+from k8sdds.analysis.conditions import UNIT
 from k8sdds.model.axis import payload
 from k8sdds.model.reason import Reason
 from k8sdds.report import caveats, formats, summary
@@ -19,6 +20,7 @@ from k8sdds.report.settings import Setting
 from k8sdds.report.text import TextTable, paragraph
 from k8sdds.report.winner import winner_sentences
 from k8sdds.results import tidy
+from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row
 from k8sdds.workloads import HEADLINES
@@ -70,40 +72,28 @@ def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> TextTable:
     mean of x/b over all pairs (same condition and repetition) so far. There is no confidence interval: the
     table shows progress, not results.
     """
-    valid = {a.get("trial_id"): a for a in attempts if a.get("valid") is True}
-    labels = list(dict.fromkeys([baseline, *map(_label, attempts)]))
-    names = [name for name in HEADLINES if any(a.get(name) is not None for a in attempts)]
+    every = tidy.of(attempts)
+    names = [name for name in HEADLINES if any(row[name] is not None for row in every)]
     heads = ["network", "valid", "invalid", *(f"{METRICS[name].title} vs {baseline}" for name in names)]
-    bases = {_pair_key(a): a for a in valid.values() if _label(a) == baseline}
+    cells = overhead.by_cell(tidy.best(every))
     rows, styles = [], []
-    for label in labels:
-        trials = [a for a in valid.values() if _label(a) == label]
-        bad = sum(1 for a in attempts if _label(a) == label and a.get("valid") is not True)
-        changes = ["baseline" if label == baseline else _mean_change(trials, bases, name) for name in names]
-        rows.append([label, str(len(trials)), str(bad) if bad else "", *changes])
-        styles.append("" if trials else "dim")
+    for label in dict.fromkeys([baseline, *(row[UNIT] for row in every)]):
+        valid = len({row["trial_id"] for row in every if row[UNIT] == label and row["valid"]})
+        invalid = sum(row[UNIT] == label and not row["valid"] for row in every)
+        own = [
+            (trials, cells.get((baseline, *key[1:]), [])) for key, trials in cells.items() if key[0] == label
+        ]
+        changes = ["baseline" if label == baseline else _mean_change(own, METRICS[name]) for name in names]
+        rows.append([label, str(valid), str(invalid or ""), *changes])
+        styles.append("" if valid else "dim")
     return TextTable(heads, rows, styles, right=range(1, len(heads)))
 
 
-def _mean_change(trials: list[dict[str, Any]], bases: dict[str, dict[str, Any]], name: str) -> str:
-    logs = []
-    for trial in trials:
-        other = bases.get(_pair_key(trial), {})
-        whys = [why for each in (trial, other) if (why := (each.get("missing") or {}).get(name))]
-        if any(tidy.is_censored(name, why) for why in whys):
-            return "–"
-        value, base = trial.get(name), other.get(name)
-        if value and base and value > 0 and base > 0:
-            logs.append(math.log(value / base))
+def _mean_change(cells: Sequence[tuple[list[Row], list[Row]]], metric: Metric) -> str:
+    """Return the mean change of a metric in some cells, each with that of the baseline, and the number of pairs."""
+    pairs = [pair for trials, base in cells for pair in overhead.paired(trials, base, metric)[1]]
+    logs = [math.log(value / base) for value, base in pairs]
     return f"{100 * math.expm1(math.fsum(logs) / len(logs)):+.0f} % ({len(logs)})" if logs else "–"
-
-
-def _pair_key(attempt: dict[str, Any]) -> str:
-    return json.dumps([attempt.get(name) for name in (*CONDITION, "repetition")], sort_keys=True)
-
-
-def _label(attempt: dict[str, Any]) -> str:
-    return str(attempt.get(UNIT) or attempt.get("network") or "unnamed")
 
 
 def _title(content: Content) -> str:
@@ -149,8 +139,7 @@ def _overhead(row: Row | None) -> str:
     if row is None:
         return ""
     mark = "~" if row["seen"] is False else " "
-    text = formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
-    center, _, bracket = text.partition(" ")
+    center, _, bracket = formats.overhead(row).partition(" ")
     return f"{mark}{center:>4} {bracket}".rstrip()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
 
+from k8sdds.system.grouping import Row
 from k8sdds.system.shapes import Count, Shape, Text
 
 PACKET_BYTES = 1024
@@ -64,6 +66,11 @@ class Fingerprint(Shape):
         """The outer protocol with its port."""
         port = f", port {self.outer_port}" if self.outer_port is not None else ""
         return f"{self.value('outer_protocol')}{port}"
+
+
+def first(rows: Iterable[Row]) -> Fingerprint | None:
+    """Return the first fingerprint of some trials; None if none has one."""
+    return next(filter(None, (Fingerprint.of(row["fingerprint"]) for row in rows)), None)
 
 
 def unobserved(reason: str) -> Fingerprint:

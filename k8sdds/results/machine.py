@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.grouping import grouped
 
 UNKNOWN_CPU = "unknown CPU"
 SWITCH_SINCE = 3
@@ -27,22 +28,15 @@ def machine_identity(run: RunFolder) -> str | None:
         return _machine(facts)
     known = [node for node in nodes.values() if isinstance(node, dict)]
     measured = [node for node in known if node.get("cpu_model")] or known
-    return "; ".join([_cluster(facts, nodes), *sorted(set(_machines(measured)))])
+    # A user who may not read the UID of a cluster knows at least the names of its nodes.
+    cluster = f"cluster {facts.get('cluster_uid') or 'of ' + ', '.join(sorted(nodes))}"
+    return "; ".join([cluster, *sorted(set(filter(None, map(_machine, measured))))])
 
 
 def has_old_switch(run: RunFolder) -> bool:
     """Return whether nodes of one kernel were connected as by earlier versions, which `SWITCH_SINCE` describes."""
     old = int(run.campaign.get("schema") or 1) < SWITCH_SINCE
     return old and (not isinstance(run.facts.get("nodes"), dict) or all_share_a_kernel(run.facts))
-
-
-def _cluster(facts: Mapping[str, Any], nodes: Iterable[str]) -> str:
-    """Name a cluster. A user who may not read its UID knows at least the names of its nodes."""
-    return f"cluster {facts.get('cluster_uid') or 'of ' + ', '.join(sorted(nodes))}"
-
-
-def _machines(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [text for text in map(_machine, nodes) if text]
 
 
 def _machine(facts: Mapping[str, Any]) -> str | None:
@@ -56,10 +50,8 @@ def _machine(facts: Mapping[str, Any]) -> str | None:
 
 def sharing_a_kernel(facts: Any) -> str:
     """Return the names of nodes that share a kernel, such as `n1 and n2`; empty if each has its own."""
-    kernels: dict[str, list[str]] = {}
-    for name, boot_id in _boot_ids(facts).items():
-        if boot_id:
-            kernels.setdefault(boot_id, []).append(name)
+    boot_ids = _boot_ids(facts)
+    kernels = grouped(filter(boot_ids.get, boot_ids), boot_ids.__getitem__)
     return "; ".join(" and ".join(names) for names in kernels.values() if len(names) > 1)
 
 

@@ -22,7 +22,7 @@ from k8sdds.system.memory import require_address_space
 _KINDS: tuple[Kind, ...] = ("text", "object", "integer", "number", "flag", "list")
 
 COLUMNS = tuple(name for kind in _KINDS for name, column in RECORD_COLUMNS.items() if column.kind == kind)
-"""Every key in docs/reference/run-folder.md, grouped by type. An object becomes a column of compact JSON text, so
+"""Every key in docs/reference/run-folder.md, grouped by type. An object that is a setting becomes compact JSON text, so
 that rows can be grouped by it. Each number in `link` and `drops` also has a column of its own, such as
 `link_rate_mbit`."""
 
@@ -41,24 +41,35 @@ def rows(run: RunFolder) -> list[Row]:
     None: an attempt that is not marked as valid is not valid.
     """
     require_address_space()
-    found = [_row(attempt) for attempt in run.attempts()]
+    return of(run.attempts())
+
+
+def of(attempts: Iterable[dict[str, Any]]) -> list[Row]:
+    """Return the rows of some records, see `rows`."""
+    found = [_row(attempt) for attempt in attempts]
     names = [*COLUMNS, *sorted({name for row in found for name in row} - set(COLUMNS))]
     return [{name: row.get(name) for name in names} for row in found]
 
 
 def write_parquet(run: RunFolder, rows: Sequence[Row]) -> None:
-    """Write the rows to derived/trials.parquet if pyarrow is installed: integers as Int64, flags as boolean."""
+    """Write the rows to derived/trials.parquet if pyarrow is installed; a column has one type, and objects are JSON."""
     if not_installed("parquet") is not None:
         return
     import pandas as pd
 
     types = {"integer": "Int64", "number": "float64", "flag": "boolean"}
     names = rows[0] if rows else COLUMNS
+    plain = [with_text(row) for row in rows]
     table = pd.DataFrame({
-        name: pd.Series([row[name] for row in rows], dtype=types.get(_kind(name), "object")) for name in names
+        name: pd.Series([row[name] for row in plain], dtype=types.get(_kind(name), "object")) for name in names
     })  # fmt: skip
     with replacing(run.derived / "trials.parquet") as unfinished:
         table.to_parquet(unfinished, index=False)
+
+
+def with_text(row: Row) -> Row:
+    """Return a row in which objects are compact JSON."""
+    return {name: compact(value) if isinstance(value, dict) else value for name, value in row.items()}
 
 
 ELSEWHERE = "in another repetition, "
@@ -85,8 +96,8 @@ def _reasons_of_cells(trials: Sequence[Row]) -> dict[str | None, dict[str, str]]
     few: dict[str | None, dict[str, str]] = defaultdict(dict)
     censored: dict[str | None, dict[str, str]] = defaultdict(dict)
     for row in trials:
-        cell, missing = row["cell_id"], json.loads(row["missing"] or "{}")
-        for metric, number in json.loads(row["tail_episodes"] or "{}").items():
+        cell, missing = row["cell_id"], row["missing"] or {}
+        for metric, number in (row["tail_episodes"] or {}).items():
             if number < VALUES_BEYOND and metric in METRICS:
                 few[cell].setdefault(metric, missing.get(metric, f"{number} episodes above it"))
         for metric, reason in missing.items():
@@ -101,7 +112,7 @@ def _without(row: Row, reasons: Mapping[str, str]) -> Row:
     if not found:
         return row
     noted = {metric: f"{ELSEWHERE}{reason}" for metric, reason in found.items()}
-    return row | dict.fromkeys(found) | {"missing": compact(json.loads(row["missing"] or "{}") | noted)}
+    return row | dict.fromkeys(found) | {"missing": (row["missing"] or {}) | noted}
 
 
 def is_censored(metric: str, reason: str) -> bool:
@@ -143,7 +154,8 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
         kind = _kind(key)
         row[key] = parsed(kind, value)
         if isinstance(row[key], dict):
-            row[key] = compact(value)
+            is_observed = key in RECORD_COLUMNS and RECORD_COLUMNS[key].group != "cell"
+            row[key] = value if is_observed else compact(value)
         elif key != "warnings" and kind in ("object", "list") and not isinstance(row[key], str | None):
             # A column has one type, also if a key that k8sdds does not know has values of several types.
             row[key] = json.dumps(value, ensure_ascii=False)

@@ -22,6 +22,11 @@ def fixed(value: float, decimals: int) -> str:
     return text.lstrip("-") if float(text) == 0 else text
 
 
+def count(n: int, noun: str) -> str:
+    """Return a count with its noun: `1 trial`, `3 trials`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def format_duration(seconds: float) -> str:
     """Return a rounded duration, such as `45 s`, `3 min` or `1 h 20 min`."""
     if seconds < 90:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from k8sdds.report.figures import inline_svg
 from k8sdds.report.theme import GRID, INK, MUTED
@@ -22,6 +22,8 @@ from k8sdds.system.files import replacing, write_atomically
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
+
+Item = TypeVar("Item")
 
 WIDTH = 7.2
 """Width in inches, chosen to match the text width of an A4 page with 14 mm margins."""
@@ -112,6 +114,14 @@ def grid(
         )
         panels.append(drawing.add_axes(box))
     return drawing, panels
+
+
+def spread(items: Sequence[Item], most: int) -> list[Item]:
+    """Return as many items as a figure has room for, evenly spread, with the first and the last one."""
+    if len(items) <= most:
+        return list(items)
+    step = (len(items) - 1) / (most - 1)
+    return [items[round(index * step)] for index in range(most)]
 
 
 def _legend_columns(labels: Sequence[str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,9 +60,8 @@ def fairness(content: Content, setting: Setting, folder: Path) -> Figure | None:
 
 def shares(row: Row) -> list[float]:
     """Return the samples of each subscriber in percent of their mean; empty if they were not recorded."""
-    counters = json.loads(row["link_bytes"] or "null")
-    delivered = counters.get("delivered_samples") if isinstance(counters, dict) else None
-    values = [value for value in (delivered or {}).values() if isinstance(value, int | float)]
+    delivered = (row["link_bytes"] or {}).get("delivered_samples") or {}
+    values = [value for value in delivered.values() if value is not None]
     mean = sum(values) / len(values) if values else 0
     return [100 * value / mean for value in values] if mean > 0 and len(values) > 1 else []
 
@@ -163,10 +161,10 @@ def cpu(content: Content, setting: Setting, folder: Path, outside: Outside) -> F
     panels = [Rows(formats.capital(place), "ms per MB", cells, limits) for place, cells in places.items()]
     drawing = row_panels(panels, labels, network_colors(content.networks), missing="–")
     title = f"CPU by place, {test} test at {setting.point_label(point)}: {setting.title}"
-    alt = f"{title}, in ms per delivered MB. " + "; ".join(
-        f"{place}: " + ", ".join(f"{label} {estimate.text}" for label, estimate in cells.items())
-        for place, cells in places.items()
-    )
+    texts = {
+        place: {label: estimate.text for label, estimate in cells.items()} for place, cells in places.items()
+    }
+    alt = f"{title}, in ms per delivered MB. {formats.by_group(texts)}"
     where = "of all nodes, over whole blocks of trials" if outside.backgrounds else "of all nodes"
     caption = (
         f"CPU time per delivered MB; less is better. Softirqs (forwarding, encapsulation) and agents: {where}."

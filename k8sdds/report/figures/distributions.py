@@ -12,7 +12,17 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import alike
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, Figure, grid, legend, legend_height, save
+from k8sdds.report.figures.canvas import (
+    FONT,
+    SINGLE_WIDTH,
+    WIDTH,
+    Figure,
+    grid,
+    legend,
+    legend_height,
+    save,
+    spread,
+)
 from k8sdds.report.figures.estimates import Limits, Styles, axis_unit, scale
 from k8sdds.report.settings import Point, Setting
 from k8sdds.report.theme import network_colors
@@ -95,12 +105,8 @@ def _distributions(content: Content, setting: Setting, test: str) -> dict[Point,
     for row in setting.trials:
         if row["test"] == test and row["attempt"] is not None:
             trials.setdefault(Point.of(row), {}).setdefault(row[UNIT], []).append(row)
-    points = sorted(trials)
-    if len(points) > MAX_PANELS:
-        step = (len(points) - 1) / (MAX_PANELS - 1)
-        points = [points[round(i * step)] for i in range(MAX_PANELS)]
     panels = {}
-    for point in points:
+    for point in spread(sorted(trials), MAX_PANELS):
         found = {}
         # A panel contains only values that were measured by the same method.
         comparable = alike(METRICS[workload.metrics[0]], *trials[point].values())
@@ -138,14 +144,14 @@ def _panel(ax: Axes, networks: Mapping[str, Distribution], styles: Styles, facto
 
 
 def _alt(title: str, setting: Setting, panels: Mapping[Point, Mapping[str, Distribution]]) -> str:
-    texts = []
-    for point, networks in panels.items():
-        values = [
-            f"{label} {formats.number(_value(merged, 0.5))} and {formats.number(_value(merged, 0.99))}"
+    texts = {
+        setting.point_label(point): {
+            label: f"{formats.number(_value(merged, 0.5))} and {formats.number(_value(merged, 0.99))}"
             for label, merged in networks.items()
-        ]
-        texts.append(f"{setting.point_label(point)}: {', '.join(values)}")
-    return f"{title}, median and 99th percentile in µs. {'; '.join(texts)}."
+        }
+        for point, networks in panels.items()
+    }
+    return f"{title}, median and 99th percentile in µs. {formats.by_group(texts)}."
 
 
 def _value(merged: Distribution, quantile: float) -> float | None:

@@ -50,8 +50,7 @@ class Estimate:
     def of_overhead(cls, row: Row) -> Estimate:
         """Return an overhead in percent."""
         mean, low, high = (row[key] for key in ("overhead_percent", "ci_low_percent", "ci_high_percent"))
-        text = formats.percent(mean, low, high).partition(" ")[0]
-        return cls(mean, low, high, row["values"], text=text)
+        return cls(mean, low, high, row["values"], text=formats.overhead(row).partition(" ")[0])
 
     @classmethod
     def of_ratio(cls, ratio: float, bounds: tuple[float | None, float | None]) -> Estimate:

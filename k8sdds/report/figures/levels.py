@@ -24,6 +24,7 @@ from k8sdds.report.figures.canvas import (
     legend,
     legend_height,
     save,
+    spread,
     text_width,
 )
 from k8sdds.report.figures.estimates import (
@@ -87,15 +88,13 @@ def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None
         )
         for name in names
     ]
-    alt = "; ".join(
-        f"{METRICS[name].title}: "
-        + ", ".join(
-            f"{label} at {setting.point_label(at)} "
-            + formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
+    alt = formats.by_group({
+        METRICS[name].title: {
+            f"{label} at {setting.point_label(at)}": formats.overhead(row)
             for (label, at), row in sorted(setting.overheads(name).items())
-        )
+        }
         for name in names
-    )
+    })  # fmt: skip
     return save(
         _drawing(content, setting, quantities), folder, setting.file_name("overhead"), "overheads",
         f"Overhead: {setting.title}", f"Overhead in percent relative to {content.baseline}. {alt}.",
@@ -118,11 +117,12 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
     logarithmic = spans_a_decade(estimates.values())
     drawing = _drawing(content, setting, [_Quantity("", f"{metric.title}, {unit}", estimates, logarithmic)])
     title = f"{formats.capital(metric.title)}: {setting.title}"
-    alt = "; ".join(
-        f"{setting.point_label(point)} ({metric.unit}): "
-        + ", ".join(f"{label} {formats.number(row['mean'])}" for (label, at), row in levels.items() if at == point)
+    alt = formats.by_group({
+        f"{setting.point_label(point)} ({metric.unit})": {
+            label: formats.number(row["mean"]) for (label, at), row in levels.items() if at == point
+        }
         for point in sorted({at for _, at in levels})
-    )  # fmt: skip
+    })  # fmt: skip
     caption = (
         f"{'More' if metric.gain else 'Less'} is better."
         f"{' Dotted lines end at the 50th and 99th percentile.' if others else ''} Dots: single trials."
@@ -208,8 +208,8 @@ def _tick(size: int) -> str:
 
 def _grouped(points: Sequence[Point], by_payload: bool) -> list[list[Point]]:
     """Group points along one axis; with many groups, return the first, middle and last one."""
-    lines = list(grouped(points, lambda at: at.subscribers if by_payload else at.payload_bytes).values())
-    return lines if len(lines) <= _MAX_GROUPS else [lines[0], lines[len(lines) // 2], lines[-1]]
+    lines = grouped(points, lambda at: at.subscribers if by_payload else at.payload_bytes)
+    return spread(list(lines.values()), _MAX_GROUPS)
 
 
 # -- throughput by number of subscribers ------------------------------------------------------------------
@@ -238,10 +238,7 @@ def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, inde
     margin = text_width(list(names.values()), FONT - 0.5) + 0.25
     # Two columns only if the panels remain wide enough to read.
     columns = 2 if len(measured) > 1 and WIDTH / 2 - _LEFT - margin > 1.6 else 1
-    # As many payloads as fit on a page, always with the smallest and the largest.
-    most = 4 if columns == 2 else 2
-    step = max((len(measured) - 1) / (most - 1), 1)
-    sizes = [measured[round(i * step)] for i in range(min(most, len(measured)))]
+    sizes = spread(measured, 4 if columns == 2 else 2)
     heights = [max(2.3, 0.17 * len([key for key in curves if key[2] == sizes[0]]) + 0.3)] * len(sizes)
     width = min(WIDTH / columns - _LEFT - margin, 4.2)
     drawing, panels = grid(heights, columns, width, left=_LEFT, right=margin, head=_HEAD, foot=0.45)
@@ -272,11 +269,12 @@ def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, inde
         f"Throughput of each subscriber. Solid: unicast. Dashed: multicast. Dots: single trials.{some}"
         f" {content.caption(setting, of_metric(THROUGHPUT, setting.tests))}."
     )
-    alt = "Throughput per subscriber in Mbit/s. " + "; ".join(
-        f"{label} {transport} {payload(size)}: "
-        + ", ".join(f"{n} subscribers {formats.number(r['mean'])}" for n, r in curve.items())
+    alt = "Throughput per subscriber in Mbit/s. " + formats.by_group({
+        f"{label} {transport} {payload(size)}": {
+            f"{n} subscribers": formats.number(row["mean"]) for n, row in curve.items()
+        }
         for (label, transport, size), curve in curves.items()
-    )
+    })  # fmt: skip
     title = "Throughput by number of subscribers" + (f": {what}" if what else "")
     slug = "subscribers" + (f"-{index + 1}" if index else "")
     return save(drawing, folder, slug, "subscribers", title, alt, caption)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, grid, save, text_width
 from k8sdds.report.settings import Setting
 from k8sdds.report.theme import INK, MUTED, PAPER, network_colors
-from k8sdds.results.fingerprint import Fingerprint
+from k8sdds.results import fingerprint as fingerprints
 from k8sdds.system.grouping import Row
 
 if TYPE_CHECKING:
@@ -108,14 +107,13 @@ def _figure(content: Content, settings: Sequence[Setting], folder: Path, index: 
 def _path(trials: Sequence[Row]) -> _Path:
     drops: dict[str, int] = {}
     for row in trials:
-        for counter, value in _object(row["drops"]).items():
-            if isinstance(value, int):
+        for counter, value in (row["drops"] or {}).items():
+            if value is not None:
                 drops[counter] = drops.get(counter, 0) + value
     last = trials[-1]
     pod_mtu, link_mtu = last["mtu_bytes"], _link_mtu(last)
-    found = next((_object(row["fingerprint"]) for row in trials if row["fingerprint"]), {})
     added, network = None, ""
-    if fingerprint := Fingerprint.of(found):
+    if fingerprint := fingerprints.first(trials):
         added = fingerprint.added_bytes
         network = fingerprint.value("outer_protocol").replace("none", "as sent")
     too_large = bool(added and pod_mtu and link_mtu and pod_mtu + added > link_mtu)
@@ -127,16 +125,10 @@ def _path(trials: Sequence[Row]) -> _Path:
 
 def _link_mtu(row: Row) -> int | None:
     """Return the MTU of the nodes' links; None means a cluster's, which only trials with `link.mtu` record."""
-    recorded = [
-        link.get("mtu_bytes") for link in _object(row["node_links"]).values() if isinstance(link, dict)
-    ]
-    known = [mtu for mtu in (*recorded, _object(row["link"]).get("mtu")) if isinstance(mtu, int)]
+    links = (row["node_links"] or {}).values()
+    recorded = [link.get("mtu_bytes") for link in links if isinstance(link, dict)]
+    known = [int(mtu) for mtu in (*recorded, row.get("link_mtu")) if isinstance(mtu, int | float)]
     return min(known) if known else LINK_MTU if row["testbed"] == "lab" else None
-
-
-def _object(text: object) -> dict[str, Any]:
-    value = json.loads(text) if isinstance(text, str) else text
-    return value if isinstance(value, dict) else {}
 
 
 def _drawing(content: Content, paths: dict[str, _Path]) -> Drawing:

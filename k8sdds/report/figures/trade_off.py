@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import SINGLE_WIDTH, WIDTH, Figure, grid, legend, legend_height, save
+from k8sdds.report.figures.canvas import (
+    SINGLE_WIDTH,
+    WIDTH,
+    Figure,
+    grid,
+    legend,
+    legend_height,
+    save,
+    spread,
+)
 from k8sdds.report.figures.estimates import Estimate, Styles, reach, scale
 from k8sdds.report.settings import THROUGHPUT, Setting
 from k8sdds.report.theme import network_colors
@@ -32,8 +41,7 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     used = content.ordered(label for label, _ in both)
     if len(used) < 2:
         return None
-    points = sorted({point for _, point in both})
-    points = [points[round(i * (len(points) - 1) / 2)] for i in range(3)] if len(points) > 3 else points
+    points = spread(sorted({point for _, point in both}), 3)
     metric, styles, left, right = METRICS[name], network_colors(content.networks), 0.6, 0.16
     drawing, panels = grid(
         [2.0] * len(points), len(points), min(WIDTH / len(points), SINGLE_WIDTH) - left - right, left=left, right=right,

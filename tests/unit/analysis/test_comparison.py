@@ -199,7 +199,7 @@ def test_relative_delays_need_baselines_with_the_same_method():
 
 def test_percentiles_of_too_few_values_are_named():
     few = {"test": "latency", "throughput_mbps": None, "latency_p90_us": None}
-    few |= {"missing": '{"latency_p90_us": "84 values, 100 are needed"}'}
+    few |= {"missing": {"latency_p90_us": "84 values, 100 are needed"}}
     known = few | {"latency_p90_us": 20.0, "missing": None}
     for a, b in ((few, few), (few, known), (known, few)):
         with pytest.raises(InputError, match="latency_p90_us: 84 values, 100 are needed"):

@@ -181,7 +181,7 @@ def test_a_percentile_of_too_few_values_is_the_reason_of_an_undecided_claim():
     tail = claim("lower", part={"quantity": "latency_p999_us", "at": {"payload_bytes": [1024, 64]}})
     known = {"test": "latency", "latency_p999_us": 20.0}
     few = {"test": "latency", "latency_p999_us": None}
-    few |= {"missing": '{"latency_p999_us": "9000 values, 10000 are needed"}'}
+    few |= {"missing": {"latency_p999_us": "9000 values, 10000 are needed"}}
     one = rows("a", 1, **few), rows("b", 1, **few)
     other = rows("a", 1, payload_bytes=64, **known), rows("b", 1, payload_bytes=64, **known)
     for trials in (one, (*one, *other)):
@@ -190,7 +190,7 @@ def test_a_percentile_of_too_few_values_is_the_reason_of_an_undecided_claim():
         assert reason.startswith("p99.9 latency: 9000 values, 10000 are needed; measure longer: ")
     counted = [row | {"latency_count": 9000} for row in one[0]]
     assert "; measure at least 2 times as long: " in judged(tail, counted, one[1]).reason
-    stalls = [row | {"tail_episodes": '{"latency_p999_us": 3}'} for row in counted]
+    stalls = [row | {"tail_episodes": {"latency_p999_us": 3}} for row in counted]
     assert "; measure at least 4 times as long: " in judged(tail, stalls, one[1]).reason
     lost = [row | {"latency_count": 20000} for row in one[0]]
     assert "; lower the rate, so that fewer values are missing: " in judged(tail, lost, one[1]).reason
