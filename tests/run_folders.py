@@ -10,7 +10,7 @@ import math
 import random
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist
@@ -110,6 +110,12 @@ def rewritten(run: RunFolder, attempts: Iterable[dict[str, Any]]) -> RunFolder:
     """Replace the attempts of a run folder, and return it as it is read again."""
     (run.path / TRIALS).write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
     return RunFolder.open(run.path)
+
+
+def changed(run: RunFolder, values: dict[str, Any] | Callable[[dict[str, Any]], dict[str, Any]]) -> RunFolder:
+    """Give all attempts of a run folder these values, or those that a function returns for each."""
+    change = values if callable(values) else lambda _: values
+    return rewritten(run, [attempt | change(attempt) for attempt in run.attempts()])
 
 
 def with_campaign(run: RunFolder, **keys: Any) -> RunFolder:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from k8sdds.deploy.actions import Action
     from k8sdds.model.trial import Trial
     from k8sdds.results.record import TrialRecord
+    from k8sdds.system.grouping import Row
 
 PAUSE_S = 30
 """Without a terminal: time between two lines about the same step."""
@@ -32,7 +33,7 @@ class CampaignProgress:
         self._baseline = baseline
         self._trial_s = expected_trial_s
         self._started_at = 0.0
-        self._records: list[dict[str, Any]] = []
+        self._attempts: list[Row] = []
         self._status = ""
         self._live: Any = None
         self._ended: set[str] = set()
@@ -75,9 +76,11 @@ class CampaignProgress:
 
     def trial_ended(self, trial: Trial, record: TrialRecord) -> None:
         """Record the result; print why an attempt is invalid. Warnings are printed at the end, each kind once."""
+        from k8sdds.results import tidy
+
         took = time.monotonic() - self._started_at
         self._trial_s += SMOOTHING * (took - self._trial_s)
-        self._records.append(record.as_json())
+        self._attempts += tidy.of([record.as_json()])
         if not record.valid:
             self.note(f"{trial.describe()}: attempt {record.attempt} is invalid: {record.reason}")
         elif self._live is None:
@@ -108,7 +111,7 @@ class CampaignProgress:
 
         from k8sdds.report.terminal import results_so_far
 
-        parts: list[Any] = [results_so_far(self._records, self._baseline)] if self._records else []
+        parts: list[Any] = [results_so_far(self._attempts, self._baseline)] if self._attempts else []
         self._live.update(Group(*parts, Text(status, style="bold")), refresh=True)
 
 

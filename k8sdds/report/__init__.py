@@ -1,6 +1,6 @@
 """Write the report of a run folder: summary, terminal tables, CSV files, figures and one HTML file.
 
-Importing this package is cheap: pandas and matplotlib are imported when a report is written.
+Importing this package is cheap: matplotlib is imported when figures are drawn.
 """
 
 from __future__ import annotations

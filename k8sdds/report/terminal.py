@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -65,21 +64,20 @@ def show(content: Content, console: Console, page: Path | None = None) -> None:
         console.print(f"\nReport: {page}", soft_wrap=True)
 
 
-def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> TextTable:
-    """Return a small table for a running campaign, with one row per network.
+def results_so_far(attempts: Sequence[Row], baseline: str) -> TextTable:
+    """Return a small table of the attempts of a running campaign, with one row per network.
 
     A row contains the number of valid trials and invalid attempts and, per headline metric, the geometric
     mean of x/b over all pairs (same condition and repetition) so far. There is no confidence interval: the
     table shows progress, not results.
     """
-    every = tidy.of(attempts)
-    names = [name for name in HEADLINES if any(row[name] is not None for row in every)]
+    names = [name for name in HEADLINES if any(row[name] is not None for row in attempts)]
     heads = ["network", "valid", "invalid", *(f"{METRICS[name].title} vs {baseline}" for name in names)]
-    cells = overhead.by_cell(tidy.best(every))
+    cells = overhead.by_cell(tidy.best(attempts))
     rows, styles = [], []
-    for label in dict.fromkeys([baseline, *(row[UNIT] for row in every)]):
-        valid = len({row["trial_id"] for row in every if row[UNIT] == label and row["valid"]})
-        invalid = sum(row[UNIT] == label and not row["valid"] for row in every)
+    for label in dict.fromkeys([baseline, *(row[UNIT] for row in attempts)]):
+        valid = len({row["trial_id"] for row in attempts if row[UNIT] == label and row["valid"]})
+        invalid = sum(row[UNIT] == label and not row["valid"] for row in attempts)
         own = [
             (trials, cells.get((baseline, *key[1:]), [])) for key, trials in cells.items() if key[0] == label
         ]

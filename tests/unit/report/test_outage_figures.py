@@ -82,7 +82,7 @@ def test_trials_that_end_before_the_recovery_are_stated_and_drawn(
 
 def test_repetitions_that_recovered_do_not_count_as_those_that_did_not(measured: Content) -> None:
     run = measured.run
-    changed = ended(folders.rewritten(run, [one | {"cell_id": one["network"]} for one in run.attempts()]))
+    changed = ended(folders.changed(run, lambda one: {"cell_id": one["network"]}))
     values = [row["recovery_full_ms"] for row in changed.best if row["network"] == "weavenet"]
     assert values == [None, None], "no mean of those that recovered is stated"
     written = csv_tables.texts(changed)
@@ -114,7 +114,7 @@ def test_a_trial_over_impaired_links_is_drawn_as_a_whole(
     for path in measured.run.path.glob("raw/*/1/outage.json"):
         path.unlink()
     run = measured.run
-    changed = content.read(folders.rewritten(run, [one | {"test": "paced"} for one in run.attempts()]))
+    changed = content.read(folders.changed(run, {"test": "paced"}))
     figure = over_time.draw(changed, changed.settings[0], tmp_path, "paced")
     assert figure is not None and (figure.section, figure.slug[:13]) == ("paced", "link-timeline")
     assert "host: 600 samples in 5.99 s" in figure.alt and "the links dropped" in figure.caption

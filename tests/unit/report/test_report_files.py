@@ -343,7 +343,7 @@ def test_importing_the_report_loads_no_large_library():
 def changed(path, change, **plan):
     """Return a run folder whose attempts are changed."""
     run = folders.make(path, folders.Plan(payloads=(1024,), noise=0, histograms=False, **plan))
-    return folders.rewritten(run, [attempt | change(attempt) for attempt in run.attempts()])
+    return folders.changed(run, change)
 
 
 def test_the_report_shows_what_networks_were_observed_to_do(tmp_path):

@@ -75,7 +75,7 @@ def changed(tmp_path: Path) -> Any:
     def change(**values: Any) -> Content:
         plan = folders.Plan(("host", "weavenet"), (1024,), ("throughput",), 2, details=True, histograms=False)
         run = folders.make(tmp_path / "run", plan)
-        return content.read(folders.rewritten(run, [attempt | values for attempt in run.attempts()]))
+        return content.read(folders.changed(run, values))
 
     return change
 

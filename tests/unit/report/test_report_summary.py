@@ -12,6 +12,7 @@ from k8sdds.analysis.conditions import CONDITION
 from k8sdds.model.trial import AXES
 from k8sdds.report import caveats, content, formats, html, summary, tables
 from k8sdds.report.terminal import results_so_far, show
+from k8sdds.results import tidy
 from tests import run_folders as folders
 from tests.reports import KINDS
 
@@ -54,7 +55,7 @@ def test_repetitions_in_which_no_sample_arrived_are_counted(tmp_path):
     assert f"–\n1 of {n}: no sample arrived" in cells
     (losses,) = [row for key, row in setting.levels("lost_percent", "paced").items() if key[0] == "weavenet"]
     assert losses["n"] == n and losses["maximum"] == 100
-    screen = [row for row in results_so_far(records, "host").rows if row[0] == "weavenet"]
+    screen = [row for row in results_so_far(tidy.of(records), "host").rows if row[0] == "weavenet"]
     assert all("%" not in cell for cell in screen[0][3:])
 
 
@@ -179,7 +180,7 @@ def test_terminal_output_starts_with_the_summary(reports):
 
 
 def test_results_so_far(reports):
-    attempts = reports("troubled").run.attempts()
+    attempts = reports("troubled").content.attempts
     out = io.StringIO()
     Console(file=out, width=80).print(results_so_far(attempts, "host"))
     text = out.getvalue()
@@ -193,7 +194,7 @@ def test_results_so_far(reports):
 )
 def test_results_so_far_of_incomplete_records(attempts):
     out = io.StringIO()
-    Console(file=out, width=80).print(results_so_far(attempts, "host"))
+    Console(file=out, width=80).print(results_so_far(tidy.of(attempts), "host"))
     assert "host" in out.getvalue()
 
 
@@ -214,12 +215,10 @@ def test_numbers_have_the_digits_that_are_known(show, given, text):
 
 
 def test_networks_without_a_percentile_are_named(tmp_path):
-    run = folders.camera(tmp_path / "run")
-    items = run.attempts()
-    for item in items:
-        if item["network"] == "weavenet":
-            item |= {"delay_p90_us": None, "missing": {"delay_p90_us": "88 values, 100 are needed"}}
-    run = folders.rewritten(run, items)
+    few = {"delay_p90_us": None, "missing": {"delay_p90_us": "88 values, 100 are needed"}}
+    run = folders.changed(
+        folders.camera(tmp_path / "run"), lambda item: few if item["network"] == "weavenet" else {}
+    )
     notes = caveats.notes(content.read(run))
     assert any(note.startswith("No p90 delay of some trials of weavenet: too few samples") for note in notes)
     reason = {"quantity": "delay_p90_us", "network_label": "weavenet", "reason": "88 values, 100 are needed"}
@@ -282,7 +281,7 @@ def test_packets_of_links_that_differ_in_something_else_are_stated_once_and_publ
 def test_the_values_of_named_links_are_stated(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host", "flannel-vxlan"), payloads=(64,)))
     roaming = AXES["link"].recorded(links.load("wifi-roaming").link)
-    run = folders.rewritten(run, [item | {"link": roaming} for item in run.attempts()])
+    run = folders.changed(run, {"link": roaming})
     (note,) = (text for text in caveats.notes(content.read(run)) if text.startswith("Links"))
     assert note == (
         "Links wifi-roaming: both ways 4 ms ± 6 ms delay (pareto), bursts of loss (p 0.5 %, r 20 %), 100 Mbit/s,"
@@ -292,10 +291,7 @@ def test_the_values_of_named_links_are_stated(tmp_path):
 
 def test_a_missing_percentile_of_the_buffer_delay_is_not_one_of_the_latency(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,)))
-    items = [
-        item | {"missing": {"loaded_latency_p90_us": "9 values, 100 are needed"}} for item in run.attempts()
-    ]
-    run = folders.rewritten(run, items)
+    run = folders.changed(run, {"missing": {"loaded_latency_p90_us": "9 values, 100 are needed"}})
     assert not any("percentile" in note or "Delays" in note for note in caveats.notes(content.read(run)))
 
 

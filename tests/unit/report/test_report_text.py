@@ -53,7 +53,7 @@ def read(tmp_path_factory):
 
 def test_tables_of_a_report_are_whole_at_any_width(read):
     check(lambda console: terminal.show(read, console))
-    check(lambda console: terminal.results_so_far(read.run.attempts(), "host").print(console))
+    check(lambda console: terminal.results_so_far(read.attempts, "host").print(console))
 
 
 def test_tables_of_a_comparison_are_whole_at_any_width(read):
