@@ -108,11 +108,19 @@ def _delivered_gbit(ends: dict[str, dict[str, Reading]], attempts: Sequence[Row]
     first = min(reading.at_s for reading in ends["before"].values())
     last = max(reading.at_s for reading in ends["after"].values())
     bits: float = sum(
-        (attempt.get("received") or 0) * attempt["payload_bytes"] * 8
+        _payload_bytes(attempt) * 8
         for attempt in attempts
         if attempt.get("started_at") and first <= parse_time_s(attempt["started_at"]) <= last
     )
     return bits / 1e9
+
+
+def _payload_bytes(attempt: Row) -> int:
+    """Return the payload that an attempt delivered. Only the sizes of a recorded schedule vary."""
+    counted = (attempt.get("link_bytes") or {}).get("delivered_bytes") if attempt.get("schedule") else None
+    if counted:
+        return sum(filter(None, counted.values()))
+    return (attempt.get("received") or 0) * int(attempt["payload_bytes"])
 
 
 def _starts(lines: Iterable[Row]) -> Row:

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__
-from k8sdds.results.run_folder import LINK_FILES, MIDDLEWARE_CONFIG, QOS
+from k8sdds.results.run_folder import LINK_FILES, MIDDLEWARE_CONFIG, QOS, SCHEDULES
 
 if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
@@ -33,6 +33,7 @@ INPUT_FOLDERS = {
     QOS: "a QoS profile, unchanged",
     MIDDLEWARE_CONFIG: "a configuration of the middleware, unchanged",
     LINK_FILES: "delays, losses or rates of a link, unchanged",
+    SCHEDULES: "times and sizes of samples, unchanged",
 }
 STUDY = {
     "@type": "ScholarlyArticle",

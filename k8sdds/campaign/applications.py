@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 from k8sdds import links, middleware
 from k8sdds.campaign import experiments, trial_length
 from k8sdds.campaign.experiments import UNCHANGED, Changes
+from k8sdds.model import schedule_file
 from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
@@ -46,7 +48,8 @@ def _read(name: str) -> Application:
     if "sweeps" in yaml_text.top_keys(text):
         raise InputError(f"{name} is an experiment, not an application", f"measure it: k8sdds run {name}")
     application = yaml_text.parse(text, Application, str(path), experiments.KNOWN)
-    return application.model_copy(update={"link": links.relative_to(path.parent, application.link)})
+    placed = application.model_copy(update={"link": links.relative_to(path.parent, application.link)})
+    return placed.with_schedules(partial(schedule_file.placed, path.parent)).with_flows(Flow.measured)
 
 
 def changed(application: Application, changes: Changes) -> Application:

@@ -87,6 +87,8 @@ def unsupported(cell: Cell) -> str | None:
         return reason
     if cell.rate_profile != CONSTANT and not workload.load(cell).on_schedule:
         return f"only a paced test follows a rate profile: set `test: paced`, or rate_profile to {CONSTANT}"
+    if cell.schedule and not workload.load(cell).on_schedule:
+        return "only a paced test follows a schedule: set `test: paced`, or leave out schedule"
     if cell.topics * cell.writers > MAX_WRITERS:
         return f"a publisher has at most {MAX_WRITERS} writers, not {cell.topics} × {cell.writers}"
     if cell.topics > 1 and cell.security != NONE:

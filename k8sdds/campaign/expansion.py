@@ -18,6 +18,7 @@ from k8sdds import middleware, workloads
 from k8sdds.analysis import race
 from k8sdds.campaign import contradictions
 from k8sdds.campaign.applications import CHOSEN, is_encrypted_once, shown
+from k8sdds.model import schedule_file
 from k8sdds.model.application import Application, ApplicationExperiment, Flow, Search
 from k8sdds.model.axis import Axis
 from k8sdds.model.background import MAX_FLOWS, Background
@@ -268,6 +269,13 @@ def _cell_of(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Ce
     workload = workloads.find(test.name)
     settings = {name: _single(experiment, sweep, axis) for name, axis in AXES.items() if not axis.several}
     settings |= values
+    if settings["schedule"]:
+        sha256, schedule = schedule_file.read(settings["schedule"])
+        settings |= {
+            "schedule_sha256": sha256,
+            "payload_bytes": schedule.largest_bytes,
+            "rate": schedule.rate,
+        }
     if settings["layout"] == "auto":
         settings["layout"] = workload.layout
     if settings["discovery"] == usual_discovery(settings["transport"]):

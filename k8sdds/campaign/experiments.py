@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from k8sdds import links
+from k8sdds.model import schedule_file
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.settings import NETWORK_NAMES, TESTS, TestChoice
@@ -93,6 +94,7 @@ def _read(name: str) -> Experiment:
         for sweep, line in zip(experiment.sweeps, lines, strict=True)
     ]
     placed = experiment.model_copy(update={"sweeps": sweeps})
+    placed = placed.with_schedules(partial(schedule_file.placed, path.parent))
     return placed.with_links(partial(links.relative_to, path.parent))
 
 

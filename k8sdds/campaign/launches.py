@@ -11,10 +11,11 @@ from k8sdds import middleware
 from k8sdds.campaign import background
 from k8sdds.campaign.contradictions import protection_of
 from k8sdds.middleware import Surroundings
-from k8sdds.model.measurement import Launch, Listener
+from k8sdds.model import schedule_file
+from k8sdds.model.measurement import Inputs, Launch, Listener
 from k8sdds.model.trial import Participant, Trial
 from k8sdds.perftest import command
-from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS, RunFolder
+from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS, SCHEDULES, RunFolder
 from k8sdds.testbeds import Session
 
 if TYPE_CHECKING:
@@ -46,12 +47,13 @@ class Launches:
         servers = session.servers(trial)
         protection = protection_of(trial.cell)
         credentials = self._credentials(trial)
-        qos, own_config = self._qos(trial), self._config(trial)
+        qos, config, schedule = self._qos(trial), self._config(trial), self._schedule(trial)
         nonce = secrets.token_hex(8)
         launches = []
         for participant in reversed(trial.cell.participants):
             directory = (folder / participant.name).resolve()
-            paths = session.paths(trial, participant, directory, qos, own_config)
+            inputs = Inputs(qos, config, schedule if participant.publishes else None)
+            paths = session.paths(trial, participant, directory, inputs)
             surroundings = Surroundings(endpoints, domain, paths, protection, servers, nonce)
             command_line = program.command(trial, participant, surroundings)
             launches.append(
@@ -65,11 +67,7 @@ class Launches:
                     realtime_priority=trial.cell.realtime_priority,
                     lock_memory=middleware.locks_memory(trial.cell),
                     private={**credentials.get(participant, {}), **command_line.private},
-                    inputs={
-                        str(path): local
-                        for path, local in ((paths.qos, qos), (paths.config, own_config))
-                        if path and local
-                    },
+                    inputs=inputs.copied_to(paths.inputs),
                     restarted=tuple(command_line.restarted),
                 )
             )
@@ -79,7 +77,7 @@ class Launches:
             trial,
             folder,
             endpoints,
-            lambda pod, directory: session.paths(trial, pod, directory, None, None).files,
+            lambda pod, directory: session.paths(trial, pod, directory, Inputs()).files,
         )
         for launch in launches:
             launch.directory.mkdir(parents=True)
@@ -112,6 +110,15 @@ class Launches:
         if not trial.cell.middleware_config:
             return None
         return (self._run.path / MIDDLEWARE_CONFIG / middleware.config_copy(trial.cell)).resolve()
+
+    def _schedule(self, trial: Trial) -> Path | None:
+        """Return the run folder's copy of the recorded schedule, or None if the trial has none."""
+        cell = trial.cell
+        if not cell.schedule:
+            return None
+        return (
+            self._run.path / SCHEDULES / schedule_file.copy_of(cell.schedule, cell.schedule_sha256)
+        ).resolve()
 
 
 def _discovery(trial: Trial, service: Participant, folder: Path, address: str) -> Launch:

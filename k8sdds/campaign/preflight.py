@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from statistics import fmean
 
 from k8sdds import middleware, workloads
 from k8sdds.campaign import background
 from k8sdds.campaign.contradictions import of_cell
 from k8sdds.campaign.expansion import Expansion
+from k8sdds.model import schedule_file
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.settings import MAX_PARTICIPANTS
 from k8sdds.model.trial import Cell, Trial
@@ -189,12 +191,12 @@ def _refused_files(expansion: Expansion) -> list[Problem]:
 
 
 def notes(expansion: Expansion, cores: int | None = None) -> list[str]:
-    """Return how long searches take, and the tests that are too short for a 99th percentile, each with a remedy.
+    """Return how long searches take, and the tests that are too short, each with a remedy.
 
     For `cores`, see `trial_s`.
     """
     duration_s, needed = expansion.experiment.duration_s, histograms.needed("p99")
-    notes = _searches(expansion, cores)
+    notes = _searches(expansion, cores) + _long_schedules(expansion)
     if isinstance(expansion.experiment, ApplicationExperiment):
         # `trial_length.undecidable` finds the requirements that need longer trials.
         return notes
@@ -206,6 +208,22 @@ def notes(expansion: Expansion, cores: int | None = None) -> list[str]:
                 f" 99th percentile needs at least {needed}: set duration_s to {math.ceil(needed / per_s)} or more"
             )
     return list(dict.fromkeys(notes))
+
+
+def _long_schedules(expansion: Expansion) -> list[str]:
+    """Return the recorded schedules of which trials measure only the begin."""
+    duration_s = expansion.experiment.duration_s
+    periods = {
+        cell.schedule: schedule_file.read(cell.schedule)[1].period_us / 1e6
+        for cell in expansion.cells
+        if cell.schedule
+    }
+    return [
+        f"trials of {duration_s:g} s measure the begin of {Path(file).name}, which repeats after {period_s:g} s: set"
+        f" duration_s to {math.ceil(period_s)}"
+        for file, period_s in periods.items()
+        if period_s > duration_s
+    ]
 
 
 def _searches(expansion: Expansion, cores: int | None) -> list[str]:

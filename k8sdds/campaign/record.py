@@ -161,8 +161,11 @@ def _settings(cell: Cell) -> dict[str, Any]:
     settings["nodes"] = cell.node_count
     if implementation:
         settings["qos"] = Path(cell.qos_profile).stem if implementation.takes_qos(cell) else "none"
-    if cell.middleware_config:
-        settings["middleware_config"] = Path(cell.middleware_config).name
+    settings |= {
+        name: Path(getattr(cell, name)).name
+        for name in ("middleware_config", "schedule")
+        if getattr(cell, name)
+    }
     return settings
 
 
@@ -313,10 +316,15 @@ def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
     loads = [load.name for load in outputs.trial.cell.loads]
     meters = {name: readings for name, readings in outputs.meters.items() if name not in loads}
     samples, payload = {}, {}
+    is_middleware = middleware.of(outputs.trial.cell) is not None
     for participant, summary in outputs.summaries.items():
         if summary is not None and summary["delivered_bytes"] is not None:
             payload[participant.name] = summary["delivered_bytes"]
-        elif summary is not None and participant.subscribes:
+        if (
+            summary is not None
+            and participant.subscribes
+            and (is_middleware or participant.name not in payload)
+        ):
             samples[participant.name] = summary["received"]
     receivers = {p.name for p in outputs.summaries if p.subscribes or p.name in payload}
 

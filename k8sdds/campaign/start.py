@@ -25,7 +25,7 @@ from k8sdds.campaign.trial_loop import (
     prepare,
     prepared_facts,
 )
-from k8sdds.model import link_files
+from k8sdds.model import link_files, schedule_file
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.impairments import FromFile, with_files
 from k8sdds.model.link import Link
@@ -38,6 +38,7 @@ from k8sdds.results.run_folder import (
     MIDDLEWARE_CONFIG,
     PLAN,
     QOS,
+    SCHEDULES,
     SCHEMA,
     RunFolder,
     utc_now,
@@ -217,11 +218,21 @@ def _user_files(expansion: Expansion) -> dict[str, bytes]:
         if cell.middleware_config
     }
     copies = {f"{MIDDLEWARE_CONFIG}/{name}": file for name, file in configs.items()}
+    copies |= {place: Path(file) for file, place in _copied_schedules(expansion).items()}
     for cell in expansion.cells:
         for part in link_files.files_of(cell.link):
             copies[_copy_of(part)["file"]] = Path(part.file)
     return {f"{QOS}/{file.name}": file.read_bytes() for file in profiles} | {
         name: file.read_bytes() for name, file in copies.items()
+    }
+
+
+def _copied_schedules(expansion: Expansion) -> dict[str, str]:
+    """Return the path in the run folder of the copy of each recorded schedule."""
+    return {
+        cell.schedule: f"{SCHEDULES}/{schedule_file.copy_of(cell.schedule, cell.schedule_sha256)}"
+        for cell in expansion.cells
+        if cell.schedule
     }
 
 
@@ -240,7 +251,11 @@ def _with_copies(expansion: Expansion) -> Experiment:
         sweep.model_copy(update={"middleware_config": names.get(sweep.middleware_config, "")})
         for sweep in expansion.experiment.sweeps
     ]
-    return expansion.experiment.model_copy(update={"sweeps": sweeps}).with_links(_with_copied_files)
+    schedules = _copied_schedules(expansion)
+    copied = expansion.experiment.model_copy(update={"sweeps": sweeps}).with_schedules(
+        lambda file: schedules.get(file, file)
+    )
+    return copied.with_links(_with_copied_files)
 
 
 def _with_copied_files(choice: LinkChoice) -> LinkChoice:

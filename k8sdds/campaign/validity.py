@@ -20,7 +20,6 @@ from k8sdds.model.ip_families import (
 from k8sdds.model.reason import NO_MATCH, NO_SAMPLES, PART_FAILED, PEER_LOST, Reason
 from k8sdds.model.trial import DISCOVERY_SERVER, SUBSCRIBER
 from k8sdds.perftest import output
-from k8sdds.perftest.output import Summary
 from k8sdds.system import processes, reading
 from k8sdds.workloads import TrialOutputs
 
@@ -142,7 +141,7 @@ def _dropped_parts(outputs: TrialOutputs) -> bool:
     delivered, sent = sum(received.values()), sum(filter(None, each_sent))
     if not silent or None in each_sent or (relays and delivered):
         return False
-    written = sum(summary["sent"] or 0 for summary in outputs.publishers) * cell.payload_bytes
+    written = sum(map(outputs.sent_bytes, outputs.publishers))
     arrived = [sent] if relays else [outputs.pod_bytes(it, "rx_bytes") or 0 for it in silent]
     is_part = all(LOCAL_SLACK_BYTES < part < written for part in arrived)
     return is_part and sent < delivered + written * (1 if relays else len(silent))
@@ -300,7 +299,7 @@ def _wrong_transport(outputs: TrialOutputs) -> Reason | None:
         if summary is None or not isinstance(network, dict) or network.get("ip_out_mcast_bytes") is None:
             return Reason("no-proof", f"the counters of {participant} were not read")
         multicast = network["ip_out_mcast_bytes"]
-        payload = _sent(summary, outputs) * cell.payload_bytes
+        payload = outputs.sent_bytes(summary)
         if cell.transport == "unicast" and multicast > max(payload // 2, MULTICAST_SLACK_BYTES):
             return Reason(
                 "not-on-wire", f"{participant} sent {multicast} bytes as multicast in a unicast trial"
@@ -320,19 +319,13 @@ def _wrong_transport(outputs: TrialOutputs) -> Reason | None:
     return None
 
 
-def _sent(publisher: Summary, outputs: TrialOutputs) -> int:
-    """Return the samples that a publisher sent; if that is unknown, the most that a subscriber received."""
-    if publisher["sent"] is not None:
-        return int(publisher["sent"])
-    return max((summary["received"] or 0 for summary in outputs.subscribers), default=0)
-
-
 def _not_in_memory(outputs: TrialOutputs) -> Reason | None:
     """Check that no interface of the publishers, loopback included, carried the samples of a trial without network."""
     cell = outputs.trial.cell
     received = sum(summary["received"] or 0 for summary in outputs.subscribers)
-    per_sample = cell.payload_bytes * MEMORY_SHARE + middleware.find(cell.middleware).reference_bytes
-    limit = received * per_sample + MEMORY_SLACK_BYTES
+    delivered = sum(outputs.delivered_bytes(it) or 0 for it in outputs.summaries_of(SUBSCRIBER))
+    references = received * middleware.find(cell.middleware).reference_bytes
+    limit = delivered * MEMORY_SHARE + references + MEMORY_SLACK_BYTES
     for participant in outputs.summaries:
         if not participant.publishes:
             continue

@@ -239,7 +239,7 @@ def _variant(part: Part, row: Row) -> Variant:
     }
     # The QoS profile depends on the reliability.
     specified |= {"qos"} if "reliability" in specified else set()
-    specified |= {"middleware_config_sha256"} if "middleware_config" in specified else set()
+    specified |= {f"{name}_sha256" for name in ("middleware_config", "schedule") if name in specified}
     parts = {key for key in specified if "." in key}
     settings = ((name, _unspecified(name, row, parts)) for name in _VARIANT if name not in specified)
     # The parts of a claim may be about several tests, each with options of its own.

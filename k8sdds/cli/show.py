@@ -156,7 +156,7 @@ def _commands(expansion: Expansion, cell: Cell) -> dict[str, str]:
         }
         program, commands = middleware.program_of(cell), {}
         for participant in cell.participants:
-            paths = ParticipantPaths("k8sdds-perftest", Path("RAW") / participant.name, None)
+            paths = ParticipantPaths("k8sdds-perftest", Path("RAW") / participant.name)
             surroundings = Surroundings(endpoints, 1, paths, protection)
             commands[participant.name] = program.command(trial, participant, surroundings).argv
         if implementation := middleware.of(cell):

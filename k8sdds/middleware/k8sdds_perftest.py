@@ -105,9 +105,11 @@ class K8sddsPerftest(Middleware):
         argv += ["-receive", cell.receive_mode] if "receive_mode" in self.settings else []
         argv += command.topic_options(cell) + command.key_options(cell)
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
-        argv += [self.qos_option, str(paths.qos or self.qos_file(cell))] if self.takes_qos(cell) else []
+        argv += (
+            [self.qos_option, str(paths.inputs.qos or self.qos_file(cell))] if self.takes_qos(cell) else []
+        )
         if cell.middleware_config:
-            argv += ["-middlewareConfig", str(paths.config or cell.middleware_config)]
+            argv += ["-middlewareConfig", str(paths.inputs.config or cell.middleware_config)]
         argv += ["-multicast"] if cell.transport == "multicast" else []
         argv += ["-lockMemory"] if cell.lock_memory else []
         argv += ["-dscp", str(cell.dscp)] if cell.dscp else []
@@ -118,6 +120,7 @@ class K8sddsPerftest(Middleware):
         if participant.publishes:
             argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
             argv += _load_options(load)
+            argv += ["-schedule", str(paths.inputs.schedule or load.schedule)] if load.schedule else []
             argv += _publish_mode_options(cell)
         timed = load.round_trips or load.loaded_latency
         if load.on_schedule or (participant.publishes and timed):
@@ -197,7 +200,7 @@ def _publish_mode_options(cell: Cell) -> list[str]:
 
 def _load_options(load: Load) -> list[str]:
     argv = ["-latencyTest"] if load.round_trips else []
-    argv += ["-pubRate", f"{_decimal(load.rate)}:sleep"] if load.rate else []
+    argv += ["-pubRate", f"{_decimal(load.rate)}:sleep"] if load.rate and not load.schedule else []
     argv += ["-pacedTest"] if load.on_schedule else []
     argv += ["-rateProfile", load.rate_profile] if load.rate_profile != CONSTANT else []
     argv += ["-deadline", _decimal(load.deadline_s)] if load.deadline_s else []

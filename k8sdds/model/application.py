@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 from typing_extensions import override
 
+from k8sdds.model import schedule_file
 from k8sdds.model.axis import OneOrMore, choices_of, require_unique
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.link_choice import LinkChoice
@@ -17,6 +19,7 @@ from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES, Layout
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.system import units
+from k8sdds.system.errors import InputError
 from k8sdds.system.strict import Name, Remarks, Strict, Title, mistake
 
 MAX_FLOWS = 16
@@ -89,9 +92,30 @@ class Flow(Strict):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40, description="name of the flow")
     payload_bytes: int = Field(
-        ge=MIN_SAMPLE_BYTES, le=MAX_SAMPLE_BYTES, description="size of a sample in bytes"
+        default=0,
+        ge=MIN_SAMPLE_BYTES,
+        le=MAX_SAMPLE_BYTES,
+        description="size of a sample in bytes; with `schedule`, that of the largest sample, which k8sdds fills in",
+        json_schema_extra={"default": None},
     )
-    rate: float = Field(gt=0, le=MAX_RATE, description="samples per second of each publisher")
+    rate: float = Field(
+        default=0,
+        gt=0,
+        le=MAX_RATE,
+        description="samples per second of each publisher; with `schedule`, the mean, which k8sdds fills in",
+        json_schema_extra={"default": None},
+    )
+    schedule: str = Field(
+        default="",
+        max_length=4096,
+        description="file with the time and the size of each sample, relative to the application, instead of"
+        " `payload_bytes` and `rate`; `k8sdds docs perftest`",
+    )
+    schedule_sha256: str = Field(
+        default="",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="SHA-256 of the file, which k8sdds fills in; a file with another content is refused",
+    )
     publishers: int = Field(default=1, ge=1, le=MAX_PARTICIPANTS, description="number of publishers")
     subscribers: int = Field(default=1, ge=1, le=MAX_PARTICIPANTS, description="number of subscribers")
     reliability: Literal["reliable", "best-effort", "any"] = Field(
@@ -120,6 +144,17 @@ class Flow(Strict):
         description="largest share of the samples that may be lost; for no loss at all: `reliability: reliable`",
     )
 
+    @model_validator(mode="after")
+    def _states_sizes_and_times_once(self) -> Flow:
+        for name in ("payload_bytes", "rate"):
+            if self.schedule and not self.schedule_sha256 and getattr(self, name):
+                raise mistake(f"the schedule states sizes and times: leave out {name}", name)
+            if not self.schedule and not getattr(self, name):
+                raise mistake("this key is missing; or name a file as `schedule`", name)
+        if self.schedule_sha256 and not (self.schedule and self.payload_bytes and self.rate):
+            raise mistake("is filled in by k8sdds: leave it out", "schedule_sha256")
+        return self
+
     @property
     def requirements(self) -> list[Requirement]:
         """What the flow requires; first that the offered rate is reached."""
@@ -143,17 +178,34 @@ class Flow(Strict):
     def sent(self) -> dict[str, Any]:
         """Keys of a sweep that measures it with any choices."""
         deadline = {"deadline_ms": self.deadline_ms} if self.deadline_ms else {}
-        sizes = self.model_dump(include={"payload_bytes", "rate", "publishers", "subscribers"})
-        return {"test": {"name": "paced", **deadline}, **sizes}
+        sizes = {"schedule"} if self.schedule else {"payload_bytes", "rate"}
+        counts = self.model_dump(include={*sizes, "publishers", "subscribers"})
+        return {"test": {"name": "paced", **deadline}, **counts}
 
     @property
     def payload_mbit(self) -> float:
         """The rate of the payload of all its publishers to one subscriber, in Mbit/s."""
-        return self.payload_bytes * 8e-6 * self.rate * self.publishers
+        mean_bytes = schedule_file.read(self.schedule)[1].mean_bytes if self.schedule else self.payload_bytes
+        return mean_bytes * 8e-6 * self.rate * self.publishers
 
     def describe(self) -> str:
         """Describe what the flow sends."""
-        return f"{self.payload_bytes} B × {self.rate:g}/s, {self.publishers} → {self.subscribers}, {self.reliability}"
+        size, file = f"{self.payload_bytes} B × {self.rate:g}/s", PurePath(self.schedule).name
+        sent = f"{file} (up to {size})" if file else size
+        return f"{sent}, {self.publishers} → {self.subscribers}, {self.reliability}"
+
+    def measured(self) -> Flow:
+        """Return the flow with what the file of its schedule states. Raises InputError."""
+        if not self.schedule:
+            return self
+        sha256, schedule = schedule_file.read(self.schedule)
+        if self.schedule_sha256 not in ("", sha256):
+            raise InputError(
+                f"{self.schedule} has the SHA-256 {sha256}, not {self.schedule_sha256}",
+                "leave out schedule_sha256, or restore the file",
+            )
+        stated = {"payload_bytes": schedule.largest_bytes, "rate": schedule.rate, "schedule_sha256": sha256}
+        return self.model_copy(update=stated)
 
 
 if TYPE_CHECKING:
@@ -249,6 +301,16 @@ class Application(Strict):
                 raise mistake(f"two flows are named {name!r}", "flows", index, "name")
         return self
 
+    def with_flows(self, change: Callable[[Flow], Flow]) -> Self:
+        """Return the application with each of its flows changed."""
+        return self.model_copy(update={"flows": [*map(change, self.flows)]})
+
+    def with_schedules(self, place: Callable[[str], str]) -> Self:
+        """Return the application with another place of each file with a recorded schedule."""
+        return self.with_flows(
+            lambda flow: flow.model_copy(update={"schedule": flow.schedule and place(flow.schedule)})
+        )
+
     @property
     def requirements(self) -> Iterator[Requirement]:
         """All requirements of all flows, then those of all together."""
@@ -300,6 +362,11 @@ class ApplicationExperiment(Experiment):
         if len(self.sweeps) != len(self.application.flows):
             raise mistake("must have one sweep for each flow of the application", "sweeps")
         return self
+
+    @override
+    def with_schedules(self, place: Callable[[str], str]) -> Self:
+        changed = super().with_schedules(place)
+        return changed.model_copy(update={"application": changed.application.with_schedules(place)})
 
     @override
     def with_links(self, change: Callable[[LinkChoice], LinkChoice]) -> Self:

@@ -42,6 +42,15 @@ class Sweep(_Keys):
         return self
 
     @model_validator(mode="after")
+    def _schedules_state_sizes_and_times(self) -> Sweep:
+        for name in ("payload_bytes", "rate", "rate_profile") if any(self.schedule) else ():
+            axis = AXES[name]
+            usual = axis.default if axis.sweep_default is None else axis.sweep_default
+            if getattr(self, name) != [usual]:
+                raise mistake(f"a schedule states sizes and times: leave out {name}", name)
+        return self
+
+    @model_validator(mode="after")
     def _limits_have_an_effect(self) -> Sweep:
         if any(self.flow_bytes) and "asynchronous" not in self.publish_mode:
             raise mistake("has no effect without `publish_mode: asynchronous`", "flow_bytes")
@@ -133,6 +142,14 @@ class Experiment(Strict):
         if cells * self.repetitions > MAX_TRIALS:
             raise mistake(f"more than {MAX_TRIALS:,} trials: split the experiment", "repetitions")
         return self
+
+    def with_schedules(self, place: Callable[[str], str]) -> Self:
+        """Return the experiment with another place of each file with a recorded schedule."""
+        sweeps = [
+            sweep.model_copy(update={"schedule": [file and place(file) for file in sweep.schedule]})
+            for sweep in self.sweeps
+        ]
+        return self.model_copy(update={"sweeps": sweeps})
 
     @property
     def links(self) -> Iterator[LinkChoice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -59,6 +59,26 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Inputs:
+    """Files that the participants of a trial read; None for each that the trial does not have."""
+
+    qos: Path | None = None
+    """The QoS profile."""
+    config: Path | None = None
+    """The user's configuration file of the middleware."""
+    schedule: Path | None = None
+    """The recorded schedule of the samples."""
+
+    def placed(self, place: Callable[[str, Path], Path]) -> Inputs:
+        """Return the same files at other places, each of which follows from the name of the field and the file."""
+        return Inputs(**{name: place(name, file) for name, file in vars(self).items() if file})
+
+    def copied_to(self, places: Inputs) -> dict[str, Path]:
+        """Return each file by its place as text."""
+        return {str(getattr(places, name)): file for name, file in vars(self).items() if file}
+
+
+@dataclass(frozen=True)
 class ParticipantPaths:
     """Paths as a participant sees them inside its pod."""
 
@@ -66,10 +86,8 @@ class ParticipantPaths:
     """The perftest program."""
     files: Path
     """The folder of its output files."""
-    qos: Path | None
-    """The QoS profile; None if the trial has none."""
-    config: Path | None = None
-    """The user's configuration file of the middleware; None if the trial has none."""
+    inputs: Inputs = Inputs()
+    """The files that it reads."""
 
 
 @dataclass(frozen=True)

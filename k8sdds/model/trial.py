@@ -212,7 +212,7 @@ class Cell(MachineSettings):
     def canonical(self) -> str:
         """Return the cell as JSON without defaults: sorted keys, no spaces, whole floats as integers."""
         named = self.model_copy(update={"link": self.link.without_places()})
-        data = named.model_dump(mode="json", exclude_defaults=True, exclude={"middleware_config"})
+        data = named.model_dump(mode="json", exclude_defaults=True, exclude={"middleware_config", "schedule"})
         return json.dumps(_whole(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property
@@ -228,7 +228,7 @@ class Cell(MachineSettings):
 
     def settings(self, without: Collection[str]) -> list[str]:
         """Describe each setting that is not the default, except these."""
-        described = set(AXES) - {*without, "middleware_config_sha256"}
+        described = set(AXES) - {*without, "middleware_config_sha256", "schedule_sha256"}
         return [AXES[name].phrase(value) for name, value in self._changed(described).items()]
 
     def _changed(self, names: Collection[str]) -> dict[str, Any]:

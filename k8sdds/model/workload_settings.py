@@ -76,7 +76,9 @@ class WorkloadSettings(Strict):
         Field(description="name of a test, or a mapping with `name` and its options")
     )
     test_options: dict[str, Any] = Field(default_factory=dict)
-    payload_bytes: Annotated[int, Number, Axis(WORKLOAD, payload, sweep_default=1024)] = Field(
+    payload_bytes: Annotated[
+        int, Number, Axis(WORKLOAD, payload, sweep_default=1024, follows=("schedule",))
+    ] = Field(
         ge=1,
         le=MAX_SAMPLE_BYTES,
         description="size of a sample in bytes (PerfTest's `-dataLen`, at least 28); in other tests the size of a"
@@ -181,8 +183,30 @@ class WorkloadSettings(Strict):
             follows=("middleware_config",),
         ),
     ] = Field(default="", description="SHA-256 of `middleware_config`")
+    schedule: Annotated[
+        str,
+        Axis(
+            WORKLOAD,
+            lambda v: f"schedule {PurePath(v).name}" if v else "no schedule",
+            since=5,
+            recorded_as="Name of the file with the recorded schedule, of which the run folder holds a copy."
+            " `payload_bytes` is its largest sample, and `rate` its mean rate",
+        ),
+    ] = Field(
+        default="",
+        description="file with the time and the size of each sample of a paced test, relative to the experiment;"
+        " instead of `payload_bytes` and `rate`, which are its largest size and its mean rate;"
+        " `k8sdds docs perftest`",
+    )
+    """The file as the user named it. Its content, not its place, is part of the ids."""
+    schedule_sha256: Annotated[
+        str,
+        Axis(WORKLOAD, lambda v: f"SHA-256 {v[:12]}", since=5, key=None, follows=("schedule",)),
+    ] = Field(default="", description="SHA-256 of `schedule`")
     rate: Annotated[
-        float, Number, Axis(WORKLOAD, lambda v: f"{v:g} samples/s" if v else "unlimited rate")
+        float,
+        Number,
+        Axis(WORKLOAD, lambda v: f"{v:g} samples/s" if v else "unlimited rate", follows=("schedule",)),
     ] = Field(
         default=0,
         ge=0,

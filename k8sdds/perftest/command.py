@@ -36,6 +36,8 @@ class Load:
     """Time each sample from when it was due by the rate. An addition of k8sdds-perftest (`-pacedTest`)."""
     rate_profile: str = CONSTANT
     """With `on_schedule`: how the samples are distributed over time (`-rateProfile`)."""
+    schedule: str = ""
+    """With `on_schedule`: file with the time and the size of each sample, instead of the rate (`-schedule`)."""
     deadline_s: float | None = None
     """With `on_schedule`: a sample that arrives later than this after it was due counts as missed. Default: one
     period."""

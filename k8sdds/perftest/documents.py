@@ -112,7 +112,10 @@ class Summary(Shape):
     samples_per_s: Number = None
     throughput_mbps: Number = None
     sent: Count = None
+    sent_bytes: Count = None
     received: Count = None
+    delivered_bytes: Count = None
+    warmup_delivered_bytes: Count = None
     warmup_received: Count = None
     duplicates: Count = None
     lost: Count = None

@@ -313,8 +313,10 @@ def _is_of(flow: Flow, row: Row) -> bool:
         row.get(name) == getattr(flow, name)
         for name in ("payload_bytes", "rate", "publishers", "subscribers")
     )
+    same_file = (row.get("schedule_sha256") or "") == flow.schedule_sha256
     deadline = flow.missed_percent is None or row.get("deadline_ms") == flow.deadline_ms
-    return row["test"] == "paced" and counts and deadline and flow.reliability in ("any", row["reliability"])
+    sent = row["test"] == "paced" and counts and same_file
+    return sent and deadline and flow.reliability in ("any", row["reliability"])
 
 
 def _of_one_definition(rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:

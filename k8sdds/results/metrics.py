@@ -342,7 +342,7 @@ class Metrics(BaseModel):
     link_bytes: dict[str, Any] | None = column("evidence", "testbed",
         "Evidence that the samples crossed the network: bytes that the publishers' nodes `sent` and that each"
         " subscriber's node `received` on their links, and the number of `delivered_samples`. Tests of other programs"
-        " than a middleware have `delivered_bytes`, the payload by the participant that received it. For encrypting networks,"
+        " than a middleware, and those with a `schedule`, have `delivered_bytes`, the payload by the participant that received it. For encrypting networks,"
         " `decrypted` contains the bytes that each subscriber's node received through tunnels. For pod networks on"
         " clusters, `carried` contains the bytes that each subscriber's node received through the network's own"
         " interfaces. With `placement: same-node`, `sent` and `received` are those of the participants' own interfaces,"

@@ -277,6 +277,7 @@ _Link: Any = create_model(  # type: ignore[call-overload]
 
 class _LinkBytes(Shape):
     delivered_samples: dict[str, Count] | None = None
+    delivered_bytes: dict[str, Count] | None = None
 
 
 class _NodeCpu(Shape):

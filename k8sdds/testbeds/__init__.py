@@ -17,7 +17,7 @@ from k8sdds.system import reading
 if TYPE_CHECKING:
     # Every command imports this package; building the models takes a noticeable part of its start.
     from k8sdds.model.experiment import Experiment
-    from k8sdds.model.measurement import Launch, Measurement, Outcome, ParticipantPaths
+    from k8sdds.model.measurement import Inputs, Launch, Measurement, Outcome, ParticipantPaths
     from k8sdds.model.trial import Endpoint, Participant, Trial
     from k8sdds.system.errors import Problem
 
@@ -107,9 +107,9 @@ class Session(Protocol):
         return []
 
     def paths(
-        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
+        self, trial: Trial, participant: Participant, directory: Path, inputs: Inputs
     ) -> ParticipantPaths:
-        """Map `directory`, `qos` and `config` of this machine to the paths that the participant sees."""
+        """Map `directory` and `inputs` of this machine to the paths that the participant sees."""
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Start all participants together and wait until they end, at most until the deadline."""

@@ -114,8 +114,10 @@ class Capacity(Paced):
             return "a capacity test cannot search subscribers in shared memory: leave out max_subscribers"
         if searched == SUBSCRIBERS and isinstance(cell.placement, dict):
             return "a capacity test with max_subscribers needs a placement by name, such as spread"
-        if cell.rate_profile != CONSTANT:
-            return f"a capacity test sends at constant rates: set rate_profile to {CONSTANT}"
+        if cell.rate_profile != CONSTANT or cell.schedule:
+            return (
+                f"a capacity test sends at constant rates: set rate_profile to {CONSTANT}, without schedule"
+            )
         return None
 
     def largest_cell(self, cell: Cell) -> Cell:

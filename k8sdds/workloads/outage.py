@@ -156,8 +156,10 @@ class Outage(Paced):
         options = options_of(cell)
         if not cell.rate:
             return "an outage test needs the rate of its schedule: set `rate` (samples per second)"
-        if cell.rate_profile != CONSTANT:
-            return f"an outage test sends at a constant rate: set rate_profile to {CONSTANT}"
+        if cell.rate_profile != CONSTANT or cell.schedule:
+            return (
+                f"an outage test sends at a constant rate: set rate_profile to {CONSTANT}, without schedule"
+            )
         if not cell.crosses_links:
             return "an outage test is about samples between two nodes: leave out transport and placement"
         if cell.link.outages:

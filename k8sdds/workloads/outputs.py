@@ -88,6 +88,15 @@ class TrialOutputs:
         measured = self.delivered_bytes(participant)
         return None if measured is None else measured + (warmup or 0)
 
+    def sent_bytes(self, publisher: Summary) -> int:
+        """Return the payload that a publisher sent; if it is unknown, that of the most samples that one received."""
+        if publisher["sent_bytes"] is not None:
+            return int(publisher["sent_bytes"])
+        sent = publisher["sent"]
+        if sent is None:
+            sent = max((summary["received"] or 0 for summary in self.subscribers), default=0)
+        return int(sent) * self.trial.cell.payload_bytes
+
     def _payload_bytes(self, participant: Participant, own: str, samples: str) -> int | None:
         """Return bytes that a program counted itself, or else those of the samples that a subscriber counted."""
         summary = self.summaries.get(participant)

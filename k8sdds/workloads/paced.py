@@ -72,7 +72,7 @@ class Paced(Workload):
 
     def unsupported(self, cell: Cell) -> str | None:
         if not cell.rate:
-            return "a paced test needs the rate of its schedule: set `rate` (samples per second)"
+            return "a paced test needs when samples are due: set `rate` (samples per second), or `schedule` (a file)"
         return rate_profile.contradiction(cell.rate_profile, cell.rate)
 
     def load(self, cell: Cell) -> Load:
@@ -81,6 +81,7 @@ class Paced(Workload):
         return Load(
             rate=cell.rate,
             rate_profile=cell.rate_profile,
+            schedule=cell.schedule,
             batch_bytes=cell.batch_bytes,
             on_schedule=True,
             deadline_s=deadline_s,

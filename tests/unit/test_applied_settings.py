@@ -14,7 +14,7 @@ from k8sdds.middleware import MIDDLEWARES, Surroundings
 from k8sdds.middleware.connext import command as connext
 from k8sdds.middleware.connext.settings import Settings
 from k8sdds.model.axis import DDS, MACHINE, NETWORK, PROCESS, WORKLOAD
-from k8sdds.model.measurement import ParticipantPaths
+from k8sdds.model.measurement import Inputs, ParticipantPaths
 from k8sdds.model.trial import AXES, FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Endpoint, Trial
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.cluster.blocks import make_blocks
@@ -27,7 +27,7 @@ OTHER: dict[str, Any] = OTHER_VALUE | {
     "network": "flannel-vxlan", "test": "latency", "payload_bytes": 64, "transport": "multicast", "publishers": 2,
     "reliability": "best-effort", "subscribers": 2, "middleware": "fastdds", "qos": "best-effort", "rate": 100,
     "batch_bytes": 8192, "message_bytes": "max", "receive_mode": "waitset", "tuning": "tcp-buffers",
-    "ip_families": ("ipv6",), "security": "SignRTPS",
+    "ip_families": ("ipv6",), "security": "SignRTPS", "schedule": "a.txt", "schedule_sha256": "cd" * 32,
 }  # fmt: skip
 """For each setting, a value of a cell other than its default."""
 WITH: dict[str, dict[str, Any]] = {"flow_period_ms": {"flow_bytes": 65536}}
@@ -37,6 +37,7 @@ NEEDED: list[dict[str, Any]] = [{}, {"reliability": "best-effort"}, {"security":
 UNPLANNED = {
     "middleware": "it is what applies the others",
     "middleware_config_sha256": "it follows from the file",
+    "schedule_sha256": "it follows from the file",
     "security": "its options name files that only a campaign has",
 }
 """Settings that no command line shows, with the reason."""
@@ -73,7 +74,7 @@ def commands(cell: Cell) -> list[list[str]]:
             ]
         except InputError as error:
             return [[error.message]]
-    surroundings = Surroundings(endpoints, 7, ParticipantPaths("perftest", files, qos))
+    surroundings = Surroundings(endpoints, 7, ParticipantPaths("perftest", files, Inputs(qos)))
     return [middleware.find(cell.middleware).command(trial, one, surroundings).argv for one in both]
 
 

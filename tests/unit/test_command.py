@@ -21,7 +21,7 @@ def line(participant: str = "pub0", **changes: object) -> list[str]:
     cell = Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
     endpoints = {item.name: Endpoint(f"10.0.0.{i}", "eth0", None) for i, item in enumerate(cell.pods)}
-    surroundings = Surroundings(endpoints, 7, ParticipantPaths("perftest", Path("/raw"), None))
+    surroundings = Surroundings(endpoints, 7, ParticipantPaths("perftest", Path("/raw")))
     return middleware.find(cell.middleware).command(trial, Participant.named(participant), surroundings).argv
 
 

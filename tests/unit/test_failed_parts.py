@@ -86,7 +86,7 @@ class ScriptedTestbed:
         return []
 
     def paths(self, trial: Trial, participant: object, directory: Path, *_: object) -> ParticipantPaths:
-        return ParticipantPaths("perftest", directory, None)
+        return ParticipantPaths("perftest", directory)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         self.ended_as = next(self.script)

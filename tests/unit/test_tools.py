@@ -42,7 +42,7 @@ def command(trial_cell: Cell, participant: str, **durations: float) -> Command:
         cell=trial_cell, testbed="lab", repetition=0, **({"duration_s": 3, "warmup_s": 0.5} | durations)
     )
     endpoints = {"pub0": Endpoint("10.0.0.1", "eth0", None), "sub0": Endpoint("10.0.0.2", "eth0", None)}
-    paths = ParticipantPaths("k8sdds-perftest", Path("out"), None)
+    paths = ParticipantPaths("k8sdds-perftest", Path("out"))
     surroundings = Surroundings(endpoints, 1, paths)
     return middleware.program_of(trial_cell).command(trial, Participant.named(participant), surroundings)
 
@@ -61,7 +61,7 @@ def test_settings_without_effect_are_refused_by_name(workload: ToolWorkload) -> 
         "reliability": "best-effort", "transport": "multicast", "security": "sign", "qos": "fast", "rate": 5.0,
         "middleware_config": "a.xml", "discovery": "server", "receive_mode": "spin", "middleware": "fastdds",
         "publish_mode": "asynchronous", "message_bytes": "mtu", "fragment_bytes": "mtu", "rate_profile": "burst:2",
-        "flow_bytes": 2048,
+        "flow_bytes": 2048, "schedule": "a.txt",
     }  # fmt: skip
     for name, default in NO_EFFECT.items():
         value = other.get(name, not default if isinstance(default, bool) else None)

@@ -84,7 +84,7 @@ class Connext(Middleware):
             surroundings.domain,
             perftest,
             surroundings.paths.files,
-            surroundings.paths.qos,
+            surroundings.paths.inputs.qos,
             trial.cell.discovery_kind,
         )
         return Command(argv, command.environment(perftest, surroundings.servers))

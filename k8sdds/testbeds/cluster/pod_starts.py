@@ -18,7 +18,7 @@ from k8sdds import middleware, versions, workloads
 from k8sdds.kubernetes.metrics.pod_startup import PodStarts
 from k8sdds.middleware import Surroundings
 from k8sdds.model.ip_families import address_of
-from k8sdds.model.measurement import Launch, ParticipantPaths
+from k8sdds.model.measurement import Inputs, Launch, ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command, output
 from k8sdds.system.errors import PrerequisiteError
@@ -237,7 +237,7 @@ def _launches(trial: Trial, endpoints: Mapping[str, Endpoint], folder: Path) -> 
     for participant in PAIR:
         directory = (folder / FOLDER / participant.name).resolve()
         directory.mkdir(parents=True)
-        paths = ParticipantPaths(PERFTEST, Path(output_folder(directory)), pod_qos)
+        paths = ParticipantPaths(PERFTEST, Path(output_folder(directory)), Inputs(qos=pod_qos))
         started = program.command(trial, participant, Surroundings(endpoints, domain, paths, nonce=nonce))
         launches.append(Launch(participant, tuple(started.argv), directory, started.env, inputs=inputs))
     return launches

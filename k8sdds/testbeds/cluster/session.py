@@ -14,7 +14,7 @@ from k8sdds import middleware, versions
 from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, ApiError
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
-from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
+from k8sdds.model.measurement import Inputs, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.system.errors import PartFailed, PrerequisiteError
@@ -233,11 +233,10 @@ class ClusterSession(Session):
 
     @override
     def paths(
-        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
+        self, trial: Trial, participant: Participant, directory: Path, inputs: Inputs
     ) -> ParticipantPaths:
-        pod_qos = Path("/run/k8sdds/qos") / qos.name if qos else None
-        pod_config = Path("/run/k8sdds/config") / config.name if config else None
-        return ParticipantPaths(PERFTEST, Path(output_folder(directory)), pod_qos, pod_config)
+        in_pod = inputs.placed(lambda kind, file: Path("/run/k8sdds") / kind / file.name)
+        return ParticipantPaths(PERFTEST, Path(output_folder(directory)), in_pod)
 
     @override
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
+from k8sdds.model.measurement import Inputs, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_SUBSCRIBER, STANDBY, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.system.errors import PartFailed
@@ -85,9 +85,9 @@ class LabSession(Session):
 
     @override
     def paths(
-        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
+        self, trial: Trial, participant: Participant, directory: Path, inputs: Inputs
     ) -> ParticipantPaths:
-        return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos, config)
+        return ParticipantPaths(native_program("k8sdds-perftest"), directory, inputs)
 
     @override
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:

@@ -10,9 +10,7 @@
 namespace k8sdds {
 namespace {
 
-constexpr size_t max_bytes = 64 << 10;
-
-std::string read_all(int fd, std::string& text) {
+std::string read_all(int fd, std::string& text, size_t max_bytes) {
     struct stat status {};
     if (fstat(fd, &status) != 0) return std::strerror(errno);
     if (!S_ISREG(status.st_mode)) return "not a regular file; give another one";
@@ -31,10 +29,10 @@ std::string read_all(int fd, std::string& text) {
 
 }  // namespace
 
-std::string read_text(const std::string& path, std::string& text) {
+std::string read_text(const std::string& path, std::string& text, size_t max_bytes) {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);   // a FIFO would block
     if (fd < 0) return std::string(std::strerror(errno)) + "; give another file";
-    const std::string unreadable = read_all(fd, text);
+    const std::string unreadable = read_all(fd, text, max_bytes);
     close(fd);
     return unreadable;
 }

@@ -156,11 +156,11 @@ void Housekeeping::advance_stage(int64_t now) {
 }
 
 void Housekeeping::add_row(int64_t now) {
-    const uint64_t samples = state_.samples.load();
+    const uint64_t samples = state_.samples.load(), bytes = state_.measured_bytes();
     if (samples == counted_ && !rows_.empty() && state_.end_ns.load()) return;
-    const uint64_t added = samples - counted_;
-    rows_.push_back({(now - state_.first_ns.load()) / 1'000'000, added, added * state_.sample_bytes.load()});
+    rows_.push_back({(now - state_.first_ns.load()) / 1'000'000, samples - counted_, bytes - counted_bytes_});
     counted_ = samples;
+    counted_bytes_ = bytes;
 }
 
 void Housekeeping::tick(int64_t now) {

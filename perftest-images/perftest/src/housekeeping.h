@@ -70,7 +70,7 @@ private:
     bool attached_ = false;
     int64_t next_liveliness_ = 0, next_row_ = 0, next_interval_ = 0;
     std::vector<TimelineRow> rows_;
-    uint64_t counted_ = 0;
+    uint64_t counted_ = 0, counted_bytes_ = 0;
 };
 
 }  // namespace k8sdds

@@ -58,6 +58,9 @@ public:
         i.lost = r.lost;
         i.rate = elapsed > 0 ? static_cast<double>(i.samples - samples_) / elapsed : 0;
         i.average_rate = since_first > 0 ? static_cast<double>(i.samples) / since_first : 0;
+        const uint64_t bytes = state_.measured_bytes();
+        i.mbps = elapsed > 0 ? mbps(static_cast<double>(bytes - bytes_) / elapsed, 1) : 0;
+        i.average_mbps = since_first > 0 ? mbps(static_cast<double>(bytes) / since_first, 1) : 0;
         i.latency = histogram_.last();
         i.latency_mean = histogram_.mean();
         i.latency_std = histogram_.stddev();
@@ -67,6 +70,7 @@ public:
         output_.interval(i);
         previous_ns_ = now;
         samples_ = i.samples;
+        bytes_ = bytes;
         cpu_ = cpu;
     }
 
@@ -76,7 +80,7 @@ private:
     const Participant& participant_;
     Output& output_;
     int64_t previous_ns_ = 0;
-    uint64_t samples_ = 0;
+    uint64_t samples_ = 0, bytes_ = 0;
     double cpu_ = 0;
 };
 

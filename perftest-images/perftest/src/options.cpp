@@ -44,9 +44,11 @@ const Option table[] = {
     {"-latencyTest", "", publisher, &Options::latency_test, 0, 0,
      "Run the latency test: send one sample at a time and wait for its answer."},
     {"-pacedTest", "", publisher, &Options::paced_test, 0, 0,
-     "Run the paced test: send samples on the schedule of -pubRate and measure each delay from when it was due."},
+     "Run the paced test: send samples on the schedule of -pubRate or -schedule and measure each delay from when it was"
+     " due."},
     {"-deadline", "S", publisher, &Options::deadline, 0, seconds_max,
-     "Paced test: count samples that arrive later than this after they were due (0: one period of -pubRate)."},
+     "Paced test: count samples that arrive later than this after they were due (0: one period of -pubRate, or the mean"
+     " one of -schedule)."},
     {"-executionTime", "S", publisher, &Options::execution_time, 0, seconds_max,
      "Duration of the measured interval, after the warm-up (0: until -numIter)."},
     {"-numIter", "N", publisher, &Options::iterations, 0, 4294967295.0,
@@ -64,6 +66,8 @@ const Option table[] = {
     {"-rateProfile", "PROFILE", publisher, &Options::rate_profile, 0, 0,
      "Paced test: constant, ramp:FROM (from FROM to -pubRate in -executionTime), burst:N (N samples at a time), or"
      " on-off:ON:OFF (seconds)."},
+    {"-schedule", "FILE", publisher, &Options::schedule, 0, 0,
+     "Paced test: send samples at the times and with the lengths of this file again and again, instead of -pubRate."},
     {"-batchSize", "BYTES", publisher, &Options::batch_size, 0, billion,
      "Bytes to collect before sending (0: no batching; disabled if -dataLen exceeds half of it)."},
     {"-sendQueueSize", "N", publisher, &Options::send_queue, 0, billion,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "backend.h"
 #include "json_fwd.h"
+#include "recorded_schedule.h"
 
 namespace k8sdds {
 
@@ -22,6 +24,8 @@ enum class Test : uint8_t { throughput = 0, latency = 1, paced = 2 };
 
 constexpr int64_t max_data_length = 1 << 30, max_writers = 2048;    // of a publisher
 constexpr int64_t max_instances = 100'000;
+// Added to the test that a publisher announces, if samples may be shorter than the length that it announces.
+constexpr int64_t lengths_vary_flag = 1 << 8;
 constexpr bool is_data_length(int64_t bytes) { return bytes >= sample_overhead && bytes <= max_data_length; }
 
 // The initializers are the defaults that the usage text shows.
@@ -42,9 +46,11 @@ struct Options {
     int64_t latency_count = 0;                // 0: in a throughput test no pings, in a paced test as percentiles need
     bool loaded_latency = false;
     std::string pub_rate;                     // "N:spin" or "N:sleep", or empty: unlimited
-    double rate = 0;                          // samples per second, from pub_rate; 0: unlimited
+    double rate = 0;                          // samples per second, from pub_rate or of the schedule; 0: unlimited
     bool rate_spins = false;
     std::string rate_profile = "constant";
+    std::string schedule;                     // file; empty: samples have one length, at pub_rate
+    std::shared_ptr<const RecordedSchedule> recorded;     // from the file
     int64_t batch_size = 0;
     int64_t send_queue = 0;
     std::string message_size = "auto", fragment_size = "default";

@@ -31,11 +31,12 @@ struct Report {
 
 // The counters of one interval, read by the housekeeping thread.
 struct Interval {
-    uint64_t length = 0;                      // bytes of a sample
+    uint64_t length = 0;                      // bytes of a sample; of the longest if lengths vary
     int64_t latency = 0, latency_min = 0, latency_max = 0;   // ns
     double latency_mean = 0, latency_std = 0;
     uint64_t samples = 0, lost = 0;           // since the start of the measured interval
     double rate = 0, average_rate = 0;
+    double mbps = 0, average_mbps = 0;
     double cpu_percent = 0;                   // of the whole host, within the interval
 };
 
@@ -50,7 +51,7 @@ std::unique_ptr<Output> make_csv_output(const Options&);
 std::unique_ptr<Output> make_json_output(const Options&);
 
 double percent_of_host(double cpu_s, double elapsed_s);
-double mbps(double samples_per_s, uint64_t length);
+double mbps(double samples_per_s, double length);
 double percent(uint64_t part, uint64_t whole);
 
 // Returns what the histogram of this process holds: "latency", "loaded_latency", "one_way",
@@ -60,5 +61,8 @@ const char* latency_name(const Report&);
 // Returns samples per second: of a subscriber in the common interval of its publishers, of a publisher in its measured
 // interval.
 double rate_of(const Report&);
+
+// Returns the mean bytes of the samples in that interval.
+double length_of(const Report&);
 
 }  // namespace k8sdds

@@ -12,7 +12,7 @@ double percent_of_host(double cpu_s, double elapsed_s) {
     return elapsed_s > 0 && processors > 0 ? 100 * cpu_s / elapsed_s / static_cast<double>(processors) : 0;
 }
 
-double mbps(double samples_per_s, uint64_t length) { return samples_per_s * static_cast<double>(length) * 8 / 1e6; }
+double mbps(double samples_per_s, double length) { return samples_per_s * length * 8 / 1e6; }
 
 double percent(uint64_t part, uint64_t whole) {
     return whole ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
@@ -25,6 +25,15 @@ double rate_of(const Report& report) {
         return elapsed > 0 ? static_cast<double>(r.sent) / elapsed : 0;
     }
     return r.common ? r.common->rate() : 0;
+}
+
+double length_of(const Report& report) {
+    const Results& r = report.results;
+    const CommonInterval common = r.common.value_or(CommonInterval{});
+    const uint64_t samples = report.options.pub ? r.sent : common.samples;
+    const uint64_t bytes = report.options.pub ? r.measured_bytes : common.bytes;
+    if (!r.lengths_vary || !samples) return static_cast<double>(r.data_length);
+    return static_cast<double>(bytes) / static_cast<double>(samples);
 }
 
 const char* latency_name(const Report& report) {
@@ -56,7 +65,7 @@ public:
         else
             std::printf("%14llu, %13llu, %10.0f, %13.0f, %8.1f, %9.1f, %12llu, %16.2f",
                         static_cast<unsigned long long>(i.length), static_cast<unsigned long long>(i.samples), i.rate,
-                        i.average_rate, mbps(i.rate, i.length), mbps(i.average_rate, i.length),
+                        i.average_rate, i.mbps, i.average_mbps,
                         static_cast<unsigned long long>(i.lost), percent(i.lost, i.samples + i.lost));
         end_row(i.cpu_percent);
     }
@@ -85,7 +94,7 @@ public:
             std::printf("Sample Size (Bytes), Total Samples, Avg Samples/s,    Avg Mbps, Lost Samples, Lost Samples (%%)%s\n",
                         cpu_title());
             std::printf("%19llu, %13llu, %13.0f, %11.1f, %12llu, %16.2f", static_cast<unsigned long long>(r.data_length),
-                        static_cast<unsigned long long>(r.received), rate, mbps(rate, r.data_length),
+                        static_cast<unsigned long long>(r.received), rate, mbps(rate, length_of(report)),
                         static_cast<unsigned long long>(r.lost), percent(r.lost, r.received + r.lost));
         }
         end_row(cpu);

@@ -118,8 +118,8 @@ public:
             row = {{"packets", i.samples},
                    {"packets/s", json_rounded(i.rate, 1)},
                    {"packets/s_ave", json_rounded(i.average_rate, 1)},
-                   {"mbps", json_rounded(mbps(i.rate, i.length), 3)},
-                   {"mbps_ave", json_rounded(mbps(i.average_rate, i.length), 3)},
+                   {"mbps", json_rounded(i.mbps, 3)},
+                   {"mbps_ave", json_rounded(i.average_mbps, 3)},
                    {"lost", i.lost},
                    {"lost_percent", json_rounded(percent(i.lost, i.samples + i.lost), 4)}};
         if (options_.cpu) row["CPU"] = json_rounded(i.cpu_percent, 2);
@@ -156,7 +156,7 @@ private:
             const double rate = rate_of(report);
             summary = {{"packets", r.received},
                        {"packets/sAve", json_rounded(rate, 1)},
-                       {"mbpsAve", json_rounded(mbps(rate, r.data_length), 3)},
+                       {"mbpsAve", json_rounded(mbps(rate, length_of(report)), 3)},
                        {"lost", r.lost},
                        {"lostPercent", json_rounded(percent(r.lost, r.received + r.lost), 4)}};
         }
@@ -225,6 +225,9 @@ private:
                 {"sent", r.sent_known ? Json(r.sent) : Json(nullptr)},
                 {"received", r.received},
                 {"warmup_received", r.warm_up_received},
+                {"sent_bytes", r.lengths_vary && options_.pub ? Json(r.measured_bytes) : Json(nullptr)},
+                {"delivered_bytes", r.lengths_vary && options_.sub ? Json(r.measured_bytes) : Json(nullptr)},
+                {"warmup_delivered_bytes", r.lengths_vary && options_.sub ? Json(r.warm_up_bytes) : Json(nullptr)},
                 {"duplicates", r.duplicates},
                 {"lost", r.lost},
                 {"out_of_order", r.out_of_order},
@@ -232,7 +235,7 @@ private:
                 {"foreign_samples", r.foreign_samples},
                 {"foreign_messages", r.foreign_messages},
                 {"samples_per_s", json_rounded(rate, 3)},
-                {"throughput_mbps", json_rounded(mbps(rate, r.data_length), 6)},
+                {"throughput_mbps", json_rounded(mbps(rate, length_of(report)), 6)},
                 {"first_sample_monotonic_ns", null_if_zero(r.first_ns)},
                 {"last_sample_monotonic_ns", null_if_zero(r.last_ns)},
                 {"common_interval", common_interval(r.common)},

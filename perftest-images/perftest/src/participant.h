@@ -49,7 +49,7 @@ struct Arrivals {
 // publisher that began last to the last sample of the publisher that ended first.
 struct CommonInterval {
     int64_t first_ns = 0, last_ns = 0;        // equal if there is none
-    uint64_t samples = 0;                     // of all publishers, including those at both ends
+    uint64_t samples = 0, bytes = 0;          // of all publishers, including those at both ends
     double rate() const {                     // n samples are n - 1 intervals
         return last_ns > first_ns ? static_cast<double>(samples - 1) * 1e9 / static_cast<double>(last_ns - first_ns) : 0;
     }
@@ -88,7 +88,9 @@ struct Results {
     int64_t first_ns = 0, last_ns = 0;        // at a subscriber over all publishers
     std::optional<CommonInterval> common;     // subscriber only
     bool reached_limit = false;               // publisher only: all samples of -numIter were sent
-    uint64_t data_length = 0;
+    uint64_t data_length = 0;                 // of the longest sample, if lengths vary
+    bool lengths_vary = false;
+    uint64_t measured_bytes = 0, warm_up_bytes = 0;       // sent, or received without duplicates; of a warm-up, received
     Test test = Test::throughput;
     std::optional<Schedule> schedule;         // publisher in a paced test
     std::optional<Arrivals> arrivals;         // subscriber in a paced test

@@ -18,6 +18,7 @@ Publisher::Publisher(const Options& options, const Settings& settings, Backend& 
     sample.payload = payload_.data();
     sample.payload_length = static_cast<uint32_t>(payload_.size());
     state_.sample_bytes.store(settings.data_length);
+    state_.lengths_vary.store(options.recorded != nullptr);
     if (options.test() != Test::throughput) state_.measure_delays();
     workload_ = make_workload({options, settings, backend, state, histogram, sample});
 }
@@ -115,8 +116,9 @@ void Publisher::send_start(uint16_t to) {
     const int64_t first_ns = state_.first_ns.load(), scheduled_ns = workload_->scheduled_ns();
     const int64_t warm_up_ns = first_ns ? 0 : to_ns(options_.warm_up);
     const int64_t left_ns = first_ns && scheduled_ns ? std::max<int64_t>(first_ns + scheduled_ns - now_ns(), 1) : scheduled_ns;
+    const int64_t test = static_cast<int64_t>(options_.test()) + (options_.recorded ? lengths_vary_flag : 0);
     announcer_.send(Kind::start, run_, to,
-                    {static_cast<int64_t>(options_.test()), warm_up_ns, to_ns(options_.deadline), options_.data_length,
+                    {test, warm_up_ns, to_ns(options_.deadline), options_.data_length,
                      clock_id_, realtime_offset_ns(), options_.keyed ? options_.instances : 0, left_ns});
 }
 
@@ -254,7 +256,9 @@ void Publisher::on_peer(const Announcement& a) {
 
 void Publisher::on_sample(const Sample& pong) {
     if (pong.publisher != id_) return;                     // of another publisher
-    if (pong.run != run_ || pong.payload_length != payload_.size()) return ignore_sample();
+    const bool has_length =
+        pong.payload_length == payload_.size() || (options_.recorded && pong.payload_length < payload_.size());
+    if (pong.run != run_ || !has_length) return ignore_sample();
     if (pong.unshared) return state_.stop(exit_middleware, unshared_sample);
     workload_->on_pong(pong);
 }
@@ -268,6 +272,8 @@ Results Publisher::results() const {
     r.sent_known = true;
     r.sent = state_.samples.load();
     r.data_length = static_cast<uint64_t>(options_.data_length);
+    r.lengths_vary = state_.lengths_vary.load();
+    r.measured_bytes = state_.measured_bytes();
     r.test = options_.test();
     r.warm_up_s = options_.warm_up;
     for (const Peer& peer : peers_) {

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "pacer.h"
 #include "qos_file.h"
-#include "rate_profile.h"
 #include "sockets.h"
 
 namespace k8sdds {
@@ -48,9 +48,30 @@ void parse_flow_controller(Options& options) {
     options.flow_period_ms = period_ms;
 }
 
+// A file states lengths and times. Both sides may have -dataLen all the same, which is then the longest.
+void parse_schedule(Options& options) {
+    if (options.schedule.empty()) return;
+    for (const char* other : {"-pubRate", "-rateProfile", "-scan"})
+        if (options.was_given(other))
+            throw UsageError(std::string("-schedule: replaces ") + other + "; remove one of them");
+    if (!options.paced_test) throw UsageError("-schedule: has an effect only with -pacedTest; add it");
+    if (options.serialized) throw UsageError("-serialized: keeps samples of one length; remove it, or -schedule");
+    try {
+        options.recorded = read_schedule(options.schedule);
+    } catch (const std::invalid_argument& error) {
+        throw UsageError("-schedule: " + options.schedule + ": " + error.what());
+    }
+    const int64_t longest = options.recorded->longest();
+    if (options.was_given("-dataLen") && options.data_length != longest)
+        throw UsageError("-dataLen: the longest sample of -schedule has " + std::to_string(longest) +
+                         " bytes; give this length, or remove it");
+    options.data_length = longest;
+    options.rate = options.recorded->rate();
+}
+
 void check_schedule(Options& options) {
     try {
-        const RateProfile profile(options.rate_profile, options.rate, options.execution_time);
+        const RateProfile profile = profile_of(options);
         if (options.deadline <= 0) options.deadline = profile.period_ns() / 1e9;
     } catch (const std::invalid_argument& error) {
         throw UsageError(std::string("-rateProfile: ") + error.what());
@@ -182,6 +203,7 @@ MessageLimits message_limits(const Options& options) {
 
 void check_combinations(Options& options) {
     parse_rate(options);
+    parse_schedule(options);
     parse_flow_controller(options);
     check_discovery(options);
     check_raw_mode(options);
@@ -197,7 +219,7 @@ void check_combinations(Options& options) {
     if (options.paced_test && options.latency_test)
         throw UsageError("-pacedTest: excludes -latencyTest; remove one of them");
     if (options.paced_test && options.rate <= 0)
-        throw UsageError("-pacedTest: requires the rate of the schedule; add -pubRate N:sleep or N:spin");
+        throw UsageError("-pacedTest: requires a schedule; add -pubRate N:sleep or N:spin, or -schedule FILE");
     if (options.paced_test && options.execution_time <= 0)
         throw UsageError("-pacedTest: requires the length of the schedule; add -executionTime S");
     if (!options.paced_test && options.was_given("-deadline"))

@@ -49,6 +49,7 @@ public:
 
     // Written only by the measuring thread, with relaxed stores; on a cache line of their own.
     alignas(64) std::atomic<uint64_t> samples{0};          // measured samples: sent, or received without duplicates
+    std::atomic<uint64_t> varying_bytes{0};                // of these samples, if their lengths vary
     std::atomic<int64_t> last_ns{0};
     std::atomic<int64_t> spin_ns{0};                       // that the pacer spun in the measured interval
 
@@ -59,7 +60,8 @@ public:
     std::atomic<int64_t> first_ns{0}, end_ns{0};
     std::atomic<double> first_epoch_s{0};
     std::atomic<int64_t> stage_until_ns{INT64_MAX};        // when the housekeeping thread advances the stage
-    std::atomic<uint64_t> sample_bytes{0};
+    std::atomic<uint64_t> sample_bytes{0};                 // length of a sample; of the longest if lengths vary
+    std::atomic<bool> lengths_vary{false};                 // set before the first measured sample
     std::atomic<int64_t> row_ns{timeline_row_ns};          // period of the timeline
 
     // Chooses the period: a wake-up of the housekeeping thread can delay a sample, which only a throughput test averages
@@ -85,6 +87,9 @@ public:
     void begin_measured(int64_t now);
     void end_measured(int64_t now);
     double measured_s() const;
+    uint64_t measured_bytes() const {                      // of the measured samples, with their overhead
+        return lengths_vary.load() ? varying_bytes.load() : samples.load() * sample_bytes.load();
+    }
     double cpu_s() const;                                  // of the process within the measured interval
 
     // Ends the run. The first call decides code and reason.

@@ -195,8 +195,10 @@ void Subscriber::start(Source& source, const Announcement& a) {
     if (const std::string why = refusal(source, a); !why.empty()) return state_.stop(exit_usage, why);
     const auto length = static_cast<uint64_t>(a.value[3]);
     source.payload_length = static_cast<uint32_t>(length - sample_overhead);
+    source.lengths_vary = (a.value[0] & lengths_vary_flag) != 0;
     state_.sample_bytes.store(length);
-    test_ = static_cast<Test>(a.value[0]);
+    if (source.lengths_vary) state_.lengths_vary.store(true);
+    test_ = static_cast<Test>(a.value[0] & ~lengths_vary_flag);
     if (test_ != Test::throughput) state_.measure_delays();
     warm_up_s_ = a.value[1] / 1e9;
     deadline_ns_.store(a.value[2]);
@@ -285,9 +287,10 @@ void Subscriber::on_peer(const Announcement& a) {
 Subscriber::Source* Subscriber::source_of(const Sample& sample) {
     if (sample.publisher >= sources_.size()) return nullptr;
     Source& source = *sources_[sample.publisher];
-    const bool announced = sample.run != 0 && sample.run == source.run.load(std::memory_order_acquire) &&
-                           sample.payload_length == source.payload_length && sample.writer < source.streams.size();
-    return announced ? &source : nullptr;
+    if (sample.run == 0 || sample.run != source.run.load(std::memory_order_acquire)) return nullptr;
+    const bool has_length = sample.payload_length == source.payload_length ||
+                            (source.lengths_vary && sample.payload_length < source.payload_length);
+    return has_length && sample.writer < source.streams.size() ? &source : nullptr;
 }
 
 void Subscriber::on_sample(const Sample& sample) {
@@ -298,6 +301,7 @@ void Subscriber::on_sample(const Sample& sample) {
     if (sample.ping == id_) backend_.write(sample);        // the pong; if the writer is full, the pong counts as lost
     if (sample.phase != Phase::measured) {
         warm_up_received_.store(warm_up_received_.load(relaxed) + 1, relaxed);
+        warm_up_bytes_.store(warm_up_bytes_.load(relaxed) + sample.payload_length + sample_overhead, relaxed);
         if (source.measures_delay.load(relaxed)) delay_of(source, sample, now_ns());
         return;
     }
@@ -306,12 +310,17 @@ void Subscriber::on_sample(const Sample& sample) {
     if (!source.streams[sample.writer].record(sample)) return;
     source.received_in_group = true;
     if (source.times_samples.load(relaxed)) time_sample(source, sample);
+    const uint64_t bytes_before = total_bytes_;
+    total_bytes_ += sample.payload_length + sample_overhead;
     state_.samples.store(++total_, relaxed);
+    state_.varying_bytes.store(total_bytes_, relaxed);
     if (__builtin_expect(first, 0)) {                      // count before the phase is signaled
         source.first_ns.store(now);
         source.last_ns.store(now);
         source.total_at_first.store(total_);
         source.total_at_last.store(total_);
+        source.bytes_before_first.store(bytes_before);
+        source.bytes_at_last.store(total_bytes_);
         state_.begin_measured(now);
         state_.advance(Stage::waiting, Stage::measured);
     }
@@ -357,27 +366,31 @@ void Subscriber::on_received() {
         source->received_in_group = false;
         source->last_ns.store(now, relaxed);
         source->total_at_last.store(total_, relaxed);
+        source->bytes_at_last.store(total_bytes_, relaxed);
         state_.last_ns.store(now, relaxed);
     }
 }
 
 CommonInterval Subscriber::common_interval() const {
     CommonInterval common;
-    uint64_t total_at_first = 0, total_at_last = 0;
+    uint64_t total_at_first = 0, total_at_last = 0, bytes_before_first = 0, bytes_at_last = 0;
     for (const auto& source : sources_) {
         const int64_t first = source->first_ns.load(), last = source->last_ns.load();
         if (!first) return {};
         if (first > common.first_ns) {
             common.first_ns = first;
             total_at_first = source->total_at_first.load();
+            bytes_before_first = source->bytes_before_first.load();
         }
         if (!common.last_ns || last < common.last_ns) {
             common.last_ns = last;
             total_at_last = source->total_at_last.load();
+            bytes_at_last = source->bytes_at_last.load();
         }
     }
     if (common.last_ns <= common.first_ns) return {};
     common.samples = total_at_last - total_at_first + 1;
+    common.bytes = bytes_at_last - bytes_before_first;
     return common;
 }
 
@@ -452,6 +465,9 @@ Results Subscriber::results() const {
     r.matched = all_started();
     r.sent_known = all(&Source::ended);
     r.data_length = state_.sample_bytes.load();
+    r.lengths_vary = state_.lengths_vary.load();
+    r.measured_bytes = state_.measured_bytes();
+    r.warm_up_bytes = warm_up_bytes_.load();
     r.test = test_;
     if (test_ == Test::paced) r.arrivals = arrivals();
     if (options_.keyed) r.instances = instance_counts();

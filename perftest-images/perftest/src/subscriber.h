@@ -47,10 +47,12 @@ private:
         // Written only by the receiving thread, except `run`, which START sets after all that a sample needs.
         std::atomic<uint32_t> run{0};
         uint32_t payload_length = 0;                       // of a sample; set once, before `run`
+        bool lengths_vary = false;                         // samples may be shorter; set with it
         std::vector<Stream> streams;                       // by writer
         bool received_in_group = false;
         std::atomic<int64_t> first_ns{0}, last_ns{0};
         std::atomic<uint64_t> total_at_first{0}, total_at_last{0};    // measured samples of all publishers until then
+        std::atomic<uint64_t> bytes_before_first{0}, bytes_at_last{0};   // of these samples, without the first one
         std::atomic<bool> times_samples{false};            // reads the clock for each sample
         std::atomic<bool> measures_delay{false};           // paced test
         std::atomic<int64_t> clock_difference_ns{0};       // what makes a time of this process one of the publisher
@@ -110,8 +112,8 @@ private:
     bool running_ = false;                                 // guarded by the state's mutex
     UnmatchedTimer unmatched_;
     // Written only by the receiving thread.
-    uint64_t total_ = 0;
-    std::atomic<uint64_t> warm_up_received_{0}, deadlines_missed_{0}, delay_changes_{0};
+    uint64_t total_ = 0, total_bytes_ = 0;
+    std::atomic<uint64_t> warm_up_received_{0}, warm_up_bytes_{0}, deadlines_missed_{0}, delay_changes_{0};
     std::atomic<double> delay_change_sum_ns_{0};
 
     double handshake_s_ = 0, discovery_s_ = 0, warm_up_s_ = 0;

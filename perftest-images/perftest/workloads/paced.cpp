@@ -21,7 +21,7 @@ void PacedTest::run() {
     receiver_.start(backend_, options_.receive);
     Sample sample = sample_;
     Numbering numbering(options_);
-    uint64_t number = 0;
+    uint64_t number = 0, bytes = 0;
     Stage stage = Stage::warm_up;
     begin_warm_up();
     pacer_.start(now_ns());
@@ -42,6 +42,7 @@ void PacedTest::run() {
         const bool pings = !shared_clock_ && number % ping_every_ == 0;
         numbering.number(sample);
         sample.sent_ns = due;
+        if (options_.recorded) sample.payload_length = options_.recorded->length(number) - sample_overhead;
         if (pings) lateness_of(number).store(now - due, relaxed);
         sample.ping = pings ? static_cast<int32_t>(number / ping_every_ % subscribers_) : -1;
         const Written written = backend_.write(sample);
@@ -50,6 +51,8 @@ void PacedTest::run() {
         ++number;
         numbering.advance();
         if (stage != Stage::measured) continue;
+        bytes += sample.payload_length + sample_overhead;
+        state_.varying_bytes.store(bytes, relaxed);
         if (now - due > pacer_.period_ns()) late_.store(late_.load(relaxed) + 1, relaxed);
         if (now - due > max_lateness_ns_.load(relaxed)) max_lateness_ns_.store(now - due, relaxed);
         if (pings) pings_sent_.store(pings_sent_.load(relaxed) + 1, relaxed);

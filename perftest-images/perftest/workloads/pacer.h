@@ -11,11 +11,17 @@
 
 namespace k8sdds {
 
+// Returns when samples are due by the options; without a rate, it has no meaning. Throws std::invalid_argument.
+inline RateProfile profile_of(const Options& options) {
+    if (options.recorded) return RateProfile(options.recorded);
+    return RateProfile(options.rate_profile, options.rate > 0 ? options.rate : 1, options.execution_time);
+}
+
 class Pacer {
 public:
     Pacer(const Options& options, State& state)
         : state_(state), limited_(options.rate > 0),
-          profile_(options.rate_profile, limited_ ? options.rate : 1, options.execution_time),
+          profile_(profile_of(options)),
           sleeps_(!options.rate_spins) {}
 
     bool is_limited() const { return limited_; }
@@ -80,7 +86,7 @@ private:
 
     State& state_;
     const bool limited_;
-    const RateProfile profile_;                            // has no meaning without a rate
+    const RateProfile profile_;
     const bool sleeps_;
     int64_t final_spin_ns_ = 20'000;                       // before a sample is due
     int64_t start_ = 0;

@@ -67,6 +67,7 @@ RateProfile::RateProfile(const std::string& text, double rate, double duration_s
 
 // Each value follows from the number alone, so that rounding errors do not add up.
 int64_t RateProfile::due_ns(uint64_t number) const {
+    if (shape_ == Shape::recorded) return recorded_->due_ns(number);
     const auto n = static_cast<double>(number);
     double ns = n * period_ns_;
     if (shape_ == Shape::ramp) {

@@ -28,14 +28,16 @@ def shifted(seconds: int) -> tuple[str, ...]:
     return ("unshare", "--time", "--monotonic", str(seconds), "--fork", "--kill-child")
 
 
-def paced(perftest, tmp_path, middleware="cyclonedds", pub=(), sub=()):
+def paced(
+    perftest, tmp_path, middleware="cyclonedds", pub=(), sub=(), schedule=("-pubRate", f"{RATE}:sleep")
+):
     """Run a paced test and return the output of the subscriber and the publisher."""
     logs = [tmp_path / name / histograms.LOG for name in ("sub", "pub")]
     for log in logs:
         log.parent.mkdir()
     subscriber = perftest.sub("-histogramFile", logs[0], within=sub, middleware=middleware)
     publisher = perftest.pub(
-        "-pacedTest", "-pubRate", f"{RATE}:sleep", "-latencyCount", 2, "-histogramFile", logs[1],
+        "-pacedTest", *schedule, "-latencyCount", 2, "-histogramFile", logs[1],
         time=SECONDS, within=pub, middleware=middleware,
     )  # fmt: skip
     end_all(publisher, subscriber)
@@ -64,6 +66,14 @@ def test_delays_between_different_clocks(perftest, tmp_path, middleware, pub, su
     assert histograms.read(tmp_path, ["one_way"]) is None
     assert histograms.read(tmp_path, ["one_way_realtime"]).total == delays["count"]
     assert histograms.read(tmp_path, ["half_round_trip"]).total == publisher["pongs_received"]
+
+
+def test_pings_of_a_recorded_schedule_are_answered_whatever_their_size(perftest, tmp_path):
+    file = tmp_path / "recorded.txt"
+    file.write_text("period 20000\n0 50000\n5000 64\n5000 64\n10000 3000\n15000 28\n")
+    subscriber, publisher = paced(perftest, tmp_path, sub=shifted(SHIFT_S), schedule=("-schedule", file))
+    assert publisher["pongs_received"] == publisher["pings_sent"] == publisher["sent"] / 2 == 125
+    assert subscriber["received"] == publisher["sent"] and publisher["foreign_samples"] == 0
 
 
 def test_the_bound_of_the_clocks_decides_which_delays_count(perftest, tmp_path):

@@ -110,7 +110,7 @@ REFUSED = f"""
 {ZENOH} -middlewareConfig /nowhere.json5 | /nowhere.json5: No such file
 -pub -nic lo -middleware zenoh -transport QUICv4 | QUIC is always encrypted
 
--pub -pacedTest -executionTime 1 | -pubRate
+-pub -pacedTest -executionTime 1 | -pubRate N:sleep or N:spin, or -schedule FILE
 -pub -pacedTest -pubRate 5:sleep | -executionTime
 {PACED} -latencyTest | -latencyTest
 -pub -deadline 1 | -pacedTest

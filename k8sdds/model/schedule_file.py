@@ -1,0 +1,140 @@
+"""Read and write recorded schedules: files with the time and the size of each sample, which repeat after a period."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from k8sdds.model.rate_profile import MAX_RATE
+from k8sdds.model.settings import MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES
+from k8sdds.system import reading
+from k8sdds.system.errors import InputError
+
+MAX_SAMPLES = 100_000
+"""Most samples of a schedule."""
+MAX_BYTES = 4 << 20
+"""Largest file. k8sdds-perftest has the same limits."""
+MAX_PERIOD_US = 86_400_000_000
+"""Longest period: as long as the longest trial."""
+MIN_RATE = 0.001
+"""Least samples per second, as with `rate`."""
+MAX_SHOWN = 40
+"""Most characters of a wrong line in a message."""
+
+_PERIOD = re.compile(r"[ \t\r]*period[ \t\r]+(\d{1,12})[ \t\r]*", re.ASCII)
+_SAMPLE = re.compile(r"[ \t\r]*(\d{1,12})[ \t\r]+(\d{1,12})[ \t\r]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a publisher sends in one period."""
+
+    period_us: int
+    samples: int
+    total_bytes: int
+    largest_bytes: int
+
+    @property
+    def rate(self) -> float:
+        """The mean number of samples per second."""
+        return self.samples * 1e6 / self.period_us
+
+    @property
+    def mean_bytes(self) -> float:
+        """The mean size of a sample."""
+        return self.total_bytes / self.samples
+
+
+def parse(text: str) -> Schedule:
+    """Return what the text of a file states. Raises ValueError.
+
+    The first line is `period MICROSECONDS`. Each further line is a sample, `MICROSECONDS BYTES`: when it is due after
+    the begin of the period, in order and from 0, and its size. A comment lasts from `#` to the end of the line.
+    """
+    period_us = samples = total = largest = before = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        content = line.partition("#")[0]
+        if not content.strip(" \t\r"):
+            continue
+        if not period_us:
+            found = _PERIOD.fullmatch(content)
+            if not found or not 1 <= (period_us := int(found[1])) <= MAX_PERIOD_US:
+                raise _wrong(number, line, f"period MICROSECONDS, with 1 to {MAX_PERIOD_US:,} microseconds")
+            continue
+        if not (found := _SAMPLE.fullmatch(content)):
+            raise _wrong(number, line, "MICROSECONDS BYTES")
+        due_us, size = int(found[1]), int(found[2])
+        if why := _contradiction(due_us, size, period_us, None if not samples else before):
+            raise ValueError(f"line {number}: {why}")
+        before, samples, total, largest = due_us, samples + 1, total + size, max(largest, size)
+        if samples > MAX_SAMPLES:
+            raise ValueError(f"it has more than {MAX_SAMPLES:,} samples")
+    if not samples:
+        raise ValueError(
+            "it has no samples: write `period MICROSECONDS`, and MICROSECONDS BYTES for each sample"
+        )
+    schedule = Schedule(period_us, samples, total, largest)
+    if not MIN_RATE <= schedule.rate <= MAX_RATE:
+        raise ValueError(
+            f"it has {schedule.rate:g} samples per second: {MIN_RATE:g} to {MAX_RATE:,.0f} are measured"
+        )
+    return schedule
+
+
+def _contradiction(due_us: int, size: int, period_us: int, before_us: int | None) -> str:
+    if before_us is None and due_us:
+        return "the first sample is due at 0"
+    if due_us < (before_us or 0):
+        return f"{due_us} is before the previous time, {before_us}"
+    if due_us >= period_us:
+        return f"{due_us} is not before the end of the period, {period_us}"
+    if not MIN_SAMPLE_BYTES <= size <= MAX_SAMPLE_BYTES:
+        return f"a sample has {MIN_SAMPLE_BYTES} to {MAX_SAMPLE_BYTES:,} bytes, not {size}"
+    return ""
+
+
+def _wrong(number: int, line: str, expected: str) -> ValueError:
+    return ValueError(f"line {number}: {reading.one_line(line, MAX_SHOWN)!r} is not {expected}")
+
+
+def text(period_us: int, samples: Iterable[tuple[int, int]], comments: Sequence[str]) -> str:
+    """Return the text of a file with these samples, each with its time in µs and its size in bytes."""
+    lines = [*(f"# {comment}" for comment in comments), f"period {period_us}"]
+    return "\n".join([*lines, *(f"{due_us} {size}" for due_us, size in samples), ""])
+
+
+def read(file: str) -> tuple[str, Schedule]:
+    """Return the SHA-256 and the content of a file, which is parsed once while it does not change."""
+    try:
+        status = os.stat(file)
+        return _read(file, status.st_mtime_ns, status.st_size)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, UnicodeDecodeError):
+            why = "it is not UTF-8 text"
+        raise InputError(
+            f"schedule: {reading.escaped(file)}: {why}", "name a file, relative to the file that names it"
+        ) from error
+    except reading.UnreadableError as error:
+        raise InputError(f"schedule: {error.message}", "name another file") from error
+
+
+@lru_cache(maxsize=256)
+def _read(file: str, _modified_ns: int, _size: int) -> tuple[str, Schedule]:
+    content = reading.data(file, MAX_BYTES)
+    return hashlib.sha256(content).hexdigest(), parse(content.decode("utf-8"))
+
+
+def placed(folder: Path, file: str) -> str:
+    """Return the absolute path of a file that another file in this folder names; empty if it names none."""
+    return str((folder / file).absolute()) if file else ""
+
+
+def copy_of(file: str, sha256: str) -> str:
+    """Return the name of the run folder's copy of a file, which depends on its content."""
+    return f"{Path(file).stem}-{sha256[:8]}{Path(file).suffix}"
