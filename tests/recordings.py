@@ -67,6 +67,11 @@ def periodic(rate: float, size: int, seconds: float = 3, jitter: float = 0, **se
     return Recorded([(time, size) for time in times], **settings)  # type: ignore[arg-type]
 
 
+def bursts(size: int, number: int, every_ms: int, count: int = 20) -> Recorded:
+    """Return a topic with messages in bursts."""
+    return Recorded([(i * every_ms * 10**6 + k * 10**5, size) for i in range(count) for k in range(number)])
+
+
 def in_order(topics: Topics) -> Iterator[tuple[str, int, bytes]]:
     messages = [(time, name, size) for name, topic in topics.items() for time, size in topic.messages]
     for time, name, size in sorted(messages, key=lambda message: message[0]):

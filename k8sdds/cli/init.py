@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -187,29 +187,37 @@ def init(
         if suffixes == (ZENOH_SUFFIX,):
             next_step = ZENOH_STEP
     path = _target(name, output, force, suffixes)
+    schedules: dict[Path, str] = {}
     if like is not None:
         text = template.files.copy(like, name).replace(f'name="{like}"', f'name="{name}"')
         if kind == "profile" and _is_example(text, like):
             next_step = f"replace the addresses, then run: {STATUS}"
     elif recording is not None:
-        text = _recorded(name, recording)
+        text, schedules = _recorded(name, recording, path, force)
     elif kind == "profile":
         text = machines.profile(name, ssh)
     else:
         from k8sdds.campaign import new_experiment
 
         text = (new_experiment.template if kind == "experiment" else new_experiment.application)(name)
-    _write(path, text, next_step)
+    _write(path, text, next_step, schedules)
 
 
-def _recorded(name: str, recording: Path) -> str:
-    """Return an application with the flows of a recording; show how much of it is read."""
+def _recorded(name: str, recording: Path, path: Path | None, force: bool) -> tuple[str, dict[Path, str]]:
+    """Return an application with the flows of a recording, and its schedules by path; show how much of it is read."""
     from k8sdds.cli.progress import Steps
     from k8sdds.importing import recorded_application
 
     with Steps() as steps, explained(f"cannot read {escaped(recording)}"):
         steps(f"reading {escaped(recording)}")
-        return recorded_application.write(name, recording, steps.share)
+        written = recorded_application.write(name, recording, steps.share, path.stem if path else None)
+    if path is None:
+        return written.text, {}
+    schedules = {path.parent / file: text for file, text in written.schedules.items()}
+    for file in schedules:
+        if file.exists() and not force:
+            raise InputError(f"{file} exists", "choose another file (-o FILE), or overwrite it: --force")
+    return written.text, schedules
 
 
 def _is_example(text: str, source: str) -> bool:
@@ -236,11 +244,14 @@ def _target(name: str, output: str | None, force: bool, suffixes: Sequence[str])
     return path
 
 
-def _write(path: Path | None, text: str, next_step: str) -> None:
-    """Write a file and print the next step, in which `{}` is the path; or print the text."""
+def _write(path: Path | None, text: str, next_step: str, schedules: Mapping[Path, str]) -> None:
+    """Write a file and its schedules, and print the next step, in which `{}` is the path; or print the text."""
     if path is None:
         print_text(text.rstrip("\n"))
         return
     with explained(f"cannot write {path}", "choose another file: -o FILE"):
+        for file, schedule in schedules.items():
+            write_atomically(file, schedule)
         write_atomically(path, text)
-    print_note(f"Wrote {path}. Next: {next_step.format(shlex.quote(str(path)))}")
+    more = f" and {len(schedules)} file{'s' * (len(schedules) > 1)} with schedules" if schedules else ""
+    print_note(f"Wrote {path}{more}. Next: {next_step.format(shlex.quote(str(path)))}")

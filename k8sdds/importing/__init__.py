@@ -13,6 +13,7 @@ run_folder  write the imported run folder, with an account of every file
 
 recording   read the messages of a recording of ROS 2: their sizes and times
 recorded_topics, recorded_application   describe its topics, and write them as an application
+recorded_windows        find the part of a topic that is sent again
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from k8sdds.importing import recording
 from k8sdds.importing.recorded_topics import PAUSE_NS, Distribution, Topic
+from k8sdds.importing.recorded_windows import Windows
 from k8sdds.model.application import MAX_FLOWS
 from k8sdds.model.axis import counted
 from k8sdds.model.rate_profile import MAX_RATE
@@ -51,8 +53,21 @@ An application has at most {most} flows. Topics of similar size and rate are the
 each of them, and as many samples and bytes per second as its topics have together. Delete topics that do not cross the
 network.
 """
+SCHEDULED = """\
+The samples of a flow with a schedule have recorded sizes and times. The file next to this one has them for a part of
+the recording that is as long as a trial.
+"""
 MEAN_SIZE = "  # the mean, because sizes differ: above"
 IRREGULAR = "  # irregular: see the intervals above"
+
+
+@dataclass(frozen=True)
+class Written:
+    """An application file, and the files next to it."""
+
+    text: str
+    schedules: Mapping[str, str]
+    """Text of each recorded schedule by the name of its file."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,11 @@ class _Flow:
         return min(max(self.recorded_bytes, MIN_SAMPLE_BYTES), MAX_SAMPLE_BYTES)
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether a schedule states its samples. A recording does not show which publisher sent a message."""
+        return self.recorded_publishers == 1 and not self.topics[0].is_constant and self.rate <= MAX_RATE
+
+    @property
     def is_limited(self) -> bool:
         """Whether trials of seconds can judge the share of missed deadlines."""
         return self.rate >= MIN_LIMITED_RATE
@@ -104,8 +124,16 @@ class _Flow:
         )
 
 
-def write(name: str, path: Path, progress: recording.Progress = lambda done, total: None) -> str:
-    """Return the text of an application file that has the flows of a recording.
+def write(
+    name: str,
+    path: Path,
+    progress: recording.Progress = lambda done, total: None,
+    schedules: str | None = None,
+) -> Written:
+    """Return an application file that has the flows of a recording.
+
+    `schedules` is the begin of the names of the files with recorded schedules, for which the recording is read again.
+    Without it, all flows have rates.
 
     Raises:
         OSError: The recording cannot be read.
@@ -121,10 +149,29 @@ def write(name: str, path: Path, progress: recording.Progress = lambda done, tot
             f"record for longer: at least {MIN_MESSAGES} messages, {MIN_RATE:g} per second, of a topic",
         )
     source = one_line(escaped(path.resolve().name), 100)
-    return (
-        "\n".join([*_header(source, flows, len(topics)), "", *_body(name, source, flows), *_rest(left_out)])
-        + "\n"
-    )
+    names = _names(flows)
+    recorded = _schedules(path, progress, source, flows) if schedules else {}
+    files = {f"{schedules}-{names[index]}.txt": text for index, text in recorded.items()}
+    scheduled = dict(zip(recorded, files, strict=True))
+    body = _body(name, source, flows, names, scheduled)
+    header = _header(source, flows, len(topics), scheduled)
+    return Written("\n".join([*header, "", *body, *_rest(left_out)]) + "\n", files)
+
+
+def _schedules(
+    path: Path, progress: recording.Progress, source: str, flows: Sequence[_Flow]
+) -> dict[int, str]:
+    """Return the schedules of the flows that have one, by the index of the flow."""
+    length_ns = _duration_s(flows) * 10**9
+    topics = {index: flow.topics[0] for index, flow in enumerate(flows) if flow.is_recorded}
+    windows = {topic.name: Windows(length_ns, topic.rate, topic.sizes.mean) for topic in topics.values()}
+    if windows:
+        recording.read(path, progress, windows)
+    texts = {
+        index: windows[topic.name].text(f"{topic.name}, {topic.type or 'unknown type'}, of {source}")
+        for index, topic in topics.items()
+    }
+    return {index: text for index, text in texts.items() if text}
 
 
 def _left_out(topic: Topic) -> str:
@@ -150,27 +197,40 @@ def _without_intervals(topic: Topic) -> str:
 
 
 def _flows(topics: Iterable[Topic]) -> list[_Flow]:
-    """Return a flow for each topic, or for similar ones if there are more than an application may have."""
+    """Return a flow for each topic, or for similar ones if there are more than an application may have.
+
+    Those with a schedule of their own keep it, unless there are still too many.
+    """
     flows = [_Flow([topic]) for topic in topics]
     flows.sort(key=lambda flow: -flow.load)
-    for tolerance in TOLERANCES if len(flows) > MAX_FLOWS else ():
-        merged: list[_Flow] = []
+    attempts = itertools.product((True, False), TOLERANCES) if len(flows) > MAX_FLOWS else ()
+    for apart, tolerance in attempts:
+        merged: list[_Flow] = [flow for flow in flows if apart and flow.is_recorded]
         for flow in flows:
+            if apart and flow.is_recorded:
+                continue
             (topic,) = flow.topics
-            index = next((i for i, each in enumerate(merged) if each.takes(topic, tolerance)), None)
+            index = next(
+                (
+                    i
+                    for i, each in enumerate(merged)
+                    if each.takes(topic, tolerance) and not (apart and each.is_recorded)
+                ),
+                None,
+            )
             if index is None:
                 merged.append(flow)
             else:
                 merged[index] = _Flow([*merged[index].topics, topic])
         if len(merged) <= MAX_FLOWS:
-            return merged
+            return sorted(merged, key=lambda flow: -flow.load)
     return flows
 
 
 # -- text -------------------------------------------------------------------------------------------------
 
 
-def _header(source: str, flows: Sequence[_Flow], topics: int) -> list[str]:
+def _header(source: str, flows: Sequence[_Flow], topics: int, scheduled: Mapping[int, str]) -> list[str]:
     kept = sum(len(flow.topics) for flow in flows)
     text = HEADER.format(
         name=source,
@@ -181,51 +241,63 @@ def _header(source: str, flows: Sequence[_Flow], topics: int) -> list[str]:
     lines = yaml_template.comment(text)
     if any(len(flow.topics) > 1 for flow in flows):
         lines += ["#", *yaml_template.comment(MERGED.format(most=MAX_FLOWS))]
-    return lines
+    return lines + (["#", *yaml_template.comment(SCHEDULED)] if scheduled else [])
 
 
-def _body(name: str, source: str, flows: Sequence[_Flow]) -> list[str]:
+def _duration_s(flows: Sequence[_Flow]) -> int:
+    """Return how long a trial is, so that the proposed limits can be judged."""
     needed = [
         (MIN_SAMPLES / REPETITIONS if flow.is_limited else MIN_SAMPLES_OF_TRIAL) / flow.rate for flow in flows
     ]
-    duration_s = math.ceil(max(MIN_DURATION_S, *needed))
+    return math.ceil(max(MIN_DURATION_S, *needed))
+
+
+def _body(
+    name: str, source: str, flows: Sequence[_Flow], names: Sequence[str], scheduled: Mapping[int, str]
+) -> list[str]:
     lines = [
         f"name: {yaml_template.flow(name)}",
         f"title: {yaml_template.flow(f'Flows of {source}')}",
         "flows:",
     ]
-    names: set[str] = set()
-    for flow in flows:
-        lines += [f"  {line}".rstrip() for line in _flow(flow, names)]
+    for index, flow in enumerate(flows):
+        lines += [f"  {line}".rstrip() for line in _flow(flow, names[index], scheduled.get(index, ""))]
     return [
         *lines,
         f"repetitions: {REPETITIONS}",
-        f"duration_s: {duration_s}  # of a trial; long enough for the proposed limits",
+        f"duration_s: {_duration_s(flows)}  # of a trial; long enough for the proposed limits",
     ]
 
 
-def _flow(flow: _Flow, names: set[str]) -> list[str]:
+def _flow(flow: _Flow, name: str, schedule: str) -> list[str]:
     lines = [line for topic in flow.topics[:MAX_LISTED_OF_FLOW] for line in _recorded(topic)]
     if (more := len(flow.topics) - MAX_LISTED_OF_FLOW) > 0:
         lines.append(f"# and {more:,} more")
-    first, recorded_rate = flow.topics[0], flow.rate / flow.publishers
-    rate = min(MAX_RATE, recorded_rate)
-    irregular = "" if all(topic.regular for topic in flow.topics) else IRREGULAR
-    size = (
-        "" if all(topic.payload_bytes >= topic.sizes.percentile(99) for topic in flow.topics) else MEAN_SIZE
-    )
+    first = flow.topics[0]
     unknown = [topic for topic in flow.topics if not topic.offered("reliability")]
     reliability = f"  # {_missing_qos(unknown[0])}: the default of ROS 2" if unknown else ""
     lines += [
-        f"- name: {yaml_template.flow(_unique(first.name, names))}",
-        f"  payload_bytes: {flow.payload_bytes}{_limit(flow.payload_bytes, flow.recorded_bytes) or size}",
-        f"  rate: {number(rate)}{_limit(rate, recorded_rate) or irregular}",
+        f"- name: {yaml_template.flow(name)}",
+        *([f"  schedule: {yaml_template.flow(schedule)}"] if schedule else _size_and_rate(flow)),
         f"  publishers: {flow.publishers}{_limit(flow.publishers, flow.recorded_publishers)}",
         "  subscribers: 1  # not recorded",
         f"  reliability: {first.reliability}{reliability}",
         f"  deadline_ms: {number(min(topic.period_ms for topic in flow.topics))}  # proposal: one period",
     ]
     return lines + ([f"  missed_percent: {MISSED_PERCENT}  # proposal"] if flow.is_limited else [])
+
+
+def _size_and_rate(flow: _Flow) -> list[str]:
+    recorded_rate = flow.rate / flow.publishers
+    rate = min(MAX_RATE, recorded_rate)
+    irregular = "" if all(topic.regular for topic in flow.topics) else IRREGULAR
+    size = (
+        "" if all(topic.payload_bytes >= topic.sizes.percentile(99) for topic in flow.topics) else MEAN_SIZE
+    )
+    return [
+        f"  payload_bytes: {flow.payload_bytes}{_limit(flow.payload_bytes, flow.recorded_bytes) or size}",
+        f"  rate: {number(rate)}{_limit(rate, recorded_rate) or irregular}",
+    ]
 
 
 def _limit(used: float, recorded: float) -> str:
@@ -284,6 +356,12 @@ def _rest(left_out: dict[str, str]) -> list[str]:
         if lines
         else []
     )
+
+
+def _names(flows: Sequence[_Flow]) -> list[str]:
+    """Return a name for each flow."""
+    names: set[str] = set()
+    return [_unique(flow.topics[0].name, names) for flow in flows]
 
 
 def _unique(topic: str, names: set[str]) -> str:

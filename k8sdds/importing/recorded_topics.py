@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from k8sdds.importing.recorded_windows import Windows
 from k8sdds.system import yaml_text
 from k8sdds.system.reading import UnreadableError
 
@@ -101,11 +102,14 @@ class Topic:
     """Times between the receptions of two messages, in ns."""
     jumps: int = 0
     """Messages that are far older or newer than the one before."""
+    windows: Windows | None = None
+    """Receives the messages, too, if a part of them is to be sent again."""
     _last_ns: int | None = None
 
     def add(self, time_ns: int, size: int) -> None:
         """Count a message."""
         self.sizes.add(size)
+        jumps = self.jumps
         if self._last_ns is not None:
             interval = time_ns - self._last_ns
             if -MAX_DISORDER_NS <= interval < 0:
@@ -116,6 +120,8 @@ class Topic:
             else:
                 self.jumps += 1
         self._last_ns = time_ns
+        if self.windows:
+            self.windows.add(time_ns, size, self.jumps > jumps)
 
     def offer(self, profiles: str) -> None:
         """Read the QoS profiles of a recording, which are YAML: those of its first files can have fewer publishers."""
@@ -165,6 +171,11 @@ class Topic:
         return all(
             median <= REGULAR * each and each <= REGULAR * median for each in (low, high, 1e9 / self.rate)
         )
+
+    @cached_property
+    def is_constant(self) -> bool:
+        """Whether a rate and a size describe the messages: they have a period, and nearly all of them are no larger."""
+        return self.regular and self.payload_bytes >= self.sizes.percentile(99)
 
     @property
     def period_ms(self) -> float:

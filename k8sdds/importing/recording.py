@@ -13,7 +13,7 @@ import re
 import shutil
 import sqlite3
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import IO, Any
@@ -22,6 +22,7 @@ import zstandard
 
 from k8sdds.importing.recorded_bytes import STEP_BYTES, DamagedError, Lz4, Part, zstd
 from k8sdds.importing.recorded_topics import Topic
+from k8sdds.importing.recorded_windows import Windows
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import naming
 from k8sdds.system.reading import UnreadableError, escaped, one_line
@@ -53,7 +54,8 @@ Progress = Callable[[int, int], None]
 class _Reader:
     """Reads the files of one recording."""
 
-    def __init__(self, total: int, progress: Progress) -> None:
+    def __init__(self, total: int, progress: Progress, windows: Mapping[str, Windows]) -> None:
+        self._windows = windows
         self.topics: dict[str, Topic] = {}
         self._total, self._progress = total, progress
         self._done = 0
@@ -125,7 +127,9 @@ class _Reader:
         name = one_line(name, 100)
         if name not in self.topics and len(self.topics) == MAX_TOPICS:
             raise DamagedError(f"it has more than {MAX_TOPICS:,} topics")
-        topic = self.topics.setdefault(name, Topic(name, one_line(type_, 100)))
+        topic = self.topics.setdefault(
+            name, Topic(name, one_line(type_, 100), windows=self._windows.get(name))
+        )
         self._offer(topic, profiles)
         return topic
 
@@ -264,15 +268,17 @@ def _content_size(start: bytes, size: int) -> int:
     return content
 
 
-def read(path: Path, progress: Progress = lambda done, total: None) -> dict[str, Topic]:
-    """Return the topics of a recording by name.
+def read(
+    path: Path, progress: Progress = lambda done, total: None, windows: Mapping[str, Windows] | None = None
+) -> dict[str, Topic]:
+    """Return the topics of a recording by name; `windows` receive the messages of theirs.
 
     Raises:
         OSError: A file cannot be read.
         InputError: The recording is missing, damaged, or something else.
     """
     files = _files(path)
-    reader = _Reader(sum(file.stat().st_size for file in files), progress)
+    reader = _Reader(sum(file.stat().st_size for file in files), progress, windows or {})
     for file in files:
         reader.file(file)
     return reader.topics

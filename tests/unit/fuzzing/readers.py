@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import json
 import random
 import shutil
@@ -27,7 +28,7 @@ from k8sdds.importing import osrf, recorded_application
 from k8sdds.kubernetes import exec_stream, kubeconfig
 from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.middleware import config_checksum, connext
-from k8sdds.model import link_files
+from k8sdds.model import link_files, schedule_file
 from k8sdds.model.application import Application
 from k8sdds.model.impairments import Delay, FromFile, Loss, Rate
 from k8sdds.model.link import Link
@@ -100,6 +101,13 @@ def _file(read: Callable[[Path], object], name: str) -> Callable[[bytes, Path], 
         return read(path)
 
     return write_and_read
+
+
+def _schedule(data: bytes, folder: Path) -> object:
+    # Files are parsed once while neither their time nor their size changes.
+    path = folder / hashlib.sha256(data).hexdigest()
+    path.write_bytes(data)
+    return schedule_file.read(str(path))
 
 
 def _experiment(path: Path) -> None:
@@ -392,7 +400,11 @@ def _selected(data: bytes, folder: Path) -> None:
     selection.parse(reading.json_file(path))
 
 
-_TOPICS = {"/a": recordings.periodic(20, 300), "/b": recordings.periodic(10, 100)}
+_TOPICS = {
+    "/a": recordings.periodic(20, 300),
+    "/b": recordings.periodic(10, 100),
+    "/c": recordings.bursts(100, 5, 400),
+}
 
 
 def _rosbag2(storage: str) -> list[bytes]:
@@ -419,7 +431,10 @@ def _sqlite() -> list[bytes]:
 
 
 def _recorded_application(path: Path) -> None:
-    yaml_text.parse(recorded_application.write("mine", path), Application, "written.yaml")
+    written = recorded_application.write("mine", path, schedules="mine")
+    yaml_text.parse(written.text, Application, "written.yaml")
+    for text in written.schedules.values():
+        schedule_file.parse(text)
 
 
 READERS = [
@@ -429,6 +444,7 @@ READERS = [
     Reader("delays", corpus("delays"), _file(lambda path: _link_file(Delay, path), "d.txt"), damage.bytes_of),
     Reader("losses", corpus("losses"), _file(lambda path: _link_file(Loss, path), "p.txt"), damage.bytes_of),
     Reader("rates", corpus("rates"), _file(lambda path: _link_file(Rate, path), "r.trace"), damage.bytes_of),
+    Reader("schedule", corpus("schedules"), _schedule, damage.bytes_of),
     Reader("setting", corpus("settings"), _setting, damage.bytes_of),
     Reader("profile", corpus("profiles"), _file(lambda path: profiles.load(str(path)), "p.yaml"), damage.bytes_of),
     Reader("claims", corpus("claims"), _file(lambda path: claims.load(str(path)), "c.yaml"), damage.bytes_of),

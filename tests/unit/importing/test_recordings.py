@@ -30,7 +30,7 @@ from k8sdds.system.errors import InputError
 from k8sdds.system.reading import UnreadableError
 from tests import recordings
 from tests.conftest import Command
-from tests.recordings import Recorded, periodic, qos
+from tests.recordings import Recorded, bursts, periodic, qos
 
 ROBOT = recordings.robot()
 WRITERS: dict[str, Callable[[Path, recordings.Topics], Path]] = {
@@ -47,8 +47,13 @@ def application(text: str) -> Application:
     return yaml_text.parse(text, Application, "written.yaml")
 
 
+def text_from(path: Path) -> str:
+    """Return an application whose flows all have rates."""
+    return recorded_application.write("mine", path).text
+
+
 def written(path: Path, topics: recordings.Topics) -> Application:
-    return application(recorded_application.write("mine", recordings.mcap(path / "robot.mcap", topics)))
+    return application(text_from(recordings.mcap(path / "robot.mcap", topics)))
 
 
 # -- what is read -----------------------------------------------------------------------------------------
@@ -102,7 +107,7 @@ def test_all_that_is_recorded_becomes_flows_or_is_named(tmp_path_factory, topics
         assert topic.sizes.total == sum(size for _, size in topics[name])
         assert topic.intervals.total == sum(step for step, _ in topics[name][1:])
     try:
-        text = recorded_application.write("mine", path)
+        text = text_from(path)
     except InputError as error:
         assert all(len(messages) < 10 or topic_rate(messages) < 1 for messages in topics.values()), error
         return
@@ -175,7 +180,7 @@ def span_s(topic: Recorded) -> float:
 
 def test_the_proposed_limits_can_be_decided(tmp_path: Path) -> None:
     path = recordings.rosbag2(tmp_path / "bag", ROBOT)
-    experiment = searched(application(recorded_application.write("mine", path)))
+    experiment = searched(application(text_from(path)))
     configurations = len(expand(experiment).candidates.measurable)
     assert configurations > 10
     assert trial_length.undecidable(experiment, configurations) == []
@@ -220,17 +225,13 @@ def test_what_is_not_a_flow_is_left_out_with_the_reason(
     name: str, topic: Recorded, reason: str, tmp_path: Path
 ) -> None:
     path = recordings.mcap(tmp_path / "robot.mcap", {"/flow": periodic(10, 100), name: topic})
-    text = recorded_application.write("mine", path)
+    text = text_from(path)
     assert [flow.name for flow in application(text).flows] == ["flow"]
     assert f"# Left out:\n#   {name}: " in text and reason in text
     alone = recordings.mcap(tmp_path / "alone.mcap", {name: topic})
     with pytest.raises(InputError, match="has no topic with a flow") as refused:
-        recorded_application.write("mine", alone)
+        text_from(alone)
     assert name in refused.value.message
-
-
-def bursts(size: int, number: int, every_ms: int) -> Recorded:
-    return Recorded([(i * every_ms * 10**6 + k * 10**5, size) for i in range(20) for k in range(number)])
 
 
 def test_rates_of_irregular_topics_say_so(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_rates_of_irregular_topics_say_so(tmp_path: Path) -> None:
         "/bursts": bursts(100, 10, 500),
         "/paused": Recorded(paused),
     }
-    text = recorded_application.write("mine", recordings.mcap(tmp_path / "robot.mcap", topics))
+    text = text_from(recordings.mcap(tmp_path / "robot.mcap", topics))
     flows = {flow.name: flow for flow in application(text).flows}
     parts = {part.split("\n")[0]: part for part in text.split("- name: ")}
     assert "irregular" in parts["bursts"] and "irregular" not in parts["regular"] + parts["paused"]
@@ -266,7 +267,7 @@ def test_rates_of_irregular_topics_say_so(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_values_beyond_the_limits_say_what_was_recorded(topic: Recorded, line: str, tmp_path: Path) -> None:
     path = recordings.mcap(tmp_path / "robot.mcap", {"/a": topic})
-    text = recorded_application.write("mine", path)
+    text = text_from(path)
     assert line in text and application(text)
 
 
@@ -275,7 +276,7 @@ def test_differing_sizes_are_those_of_nearly_all_messages_or_their_mean(tmp_path
     alike = Recorded([(time, 1000 + i % 100) for i, time in enumerate(times)])
     video = Recorded([(time, 50_000 if i % 25 == 0 else 1000) for i, time in enumerate(times)])
     path = recordings.mcap(tmp_path / "robot.mcap", {"/alike": alike, "/video": video})
-    text = recorded_application.write("mine", path)
+    text = text_from(path)
     sizes = {flow.name: flow.payload_bytes for flow in application(text).flows}
     assert sizes == {"alike": 1098, "video": 2960}
     assert (
@@ -315,7 +316,7 @@ def test_qos_that_is_not_known_is_not_stated(profiles: str, tmp_path: Path) -> N
     topic.offer(profiles)
     assert topic.reliability == "reliable" and not topic.offered("reliability") | topic.offered("history")
     path = recordings.mcap(tmp_path / "robot.mcap", {"/a": periodic(10, 64, qos=[])})
-    text = recorded_application.write("mine", path)
+    text = text_from(path)
     assert "reliability: reliable  # not recorded" in text and "offered: not recorded" in text
 
 
@@ -331,7 +332,7 @@ def offering(folder: Path, texts: Iterable[str]) -> Path:
 
 @pytest.mark.parametrize("profiles", ["[", "- 7", "reliability: 1", "- " + "x" * MAX_PROFILES])
 def test_qos_that_cannot_be_read_is_not_called_missing(profiles: str, tmp_path: Path) -> None:
-    text = recorded_application.write("mine", offering(tmp_path, [profiles]))
+    text = text_from(offering(tmp_path, [profiles]))
     assert "offered: not readable" in text and "reliability: reliable  # not readable: the default" in text
 
 
@@ -351,9 +352,7 @@ def test_different_qos_is_parsed_to_a_limit(tmp_path: Path, monkeypatch: pytest.
 
 def test_names_of_topics_cannot_leave_their_comment(tmp_path: Path) -> None:
     names = ["/a\nname: b", "/\x1b[31m", "/" + "x" * 5000, "/é\u2028é", "/a/name:_b", "/#"]
-    text = recorded_application.write(
-        "mine", recordings.mcap(tmp_path / "robot.mcap", {name: periodic(10, 100) for name in names})
-    )
+    text = text_from(recordings.mcap(tmp_path / "robot.mcap", {name: periodic(10, 100) for name in names}))
     loaded = application(text)
     assert loaded.name == "mine" and len(loaded.flows) == len(names)
     assert "\x1b" not in text and max(map(len, text.splitlines())) < 420

@@ -1,0 +1,106 @@
+"""Find the part of a recorded topic that is most like all of it, to send it again as a schedule."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass, field
+
+from k8sdds.model import schedule_file
+from k8sdds.model.rate_profile import MAX_RATE
+from k8sdds.model.schedule_file import MAX_SAMPLES
+from k8sdds.model.settings import MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES
+from k8sdds.system.numbers import number
+
+
+@dataclass
+class _Window:
+    """Messages that follow each other."""
+
+    start_ns: int
+    times_ns: array[int] = field(default_factory=lambda: array("q"))
+    """When each was received, since the first one."""
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    period_ns: int = 0
+
+    @property
+    def rate(self) -> float:
+        return len(self.sizes) * 1e9 / self.period_ns
+
+    @property
+    def bytes_per_s(self) -> float:
+        return sum(self.sizes) * 1e9 / self.period_ns
+
+
+class Windows:
+    """Parts of a topic of the same length, of which one is kept: its rates are closest to those of the whole topic.
+
+    Holds at most two parts of `MAX_SAMPLES` messages, however long the recording is.
+    """
+
+    def __init__(self, length_ns: int, rate: float, mean_bytes: float) -> None:
+        self._length_ns = length_ns
+        self._rate, self._bytes_per_s = rate, rate * max(mean_bytes, 1)
+        self._first_ns: int | None = None
+        self._open: _Window | None = None
+        self._best: _Window | None = None
+        self._whole = 0
+        """Number of parts that have the length."""
+
+    def add(self, time_ns: int, size: int, jumped: bool) -> None:
+        """Add a message, which is not older than the one before it unless the clock jumped."""
+        self._first_ns = time_ns if self._first_ns is None else self._first_ns
+        if self._open and jumped:
+            self._end_early()
+        elif self._open and time_ns - self._open.start_ns >= self._length_ns:
+            self._end(self._open, self._length_ns)
+        elif self._open and len(self._open.sizes) == MAX_SAMPLES:
+            self._end(self._open, time_ns - self._open.start_ns)
+        if self._open is None:
+            self._open = _Window(time_ns)
+        self._open.times_ns.append(time_ns - self._open.start_ns)
+        self._open.sizes.append(min(max(size, MIN_SAMPLE_BYTES), MAX_SAMPLE_BYTES))
+
+    def text(self, origin: str) -> str:
+        """Return the file of the schedule, whose first comment is the origin; empty if nothing can be sent again."""
+        if self._open:
+            self._end_early()
+        best = self._best
+        if best is None or self._first_ns is None:
+            return ""
+        times_us = [time_ns // 1000 for time_ns in best.times_ns]
+        period_us = max(math.ceil(best.period_ns / 1000), times_us[-1] + 1)
+        begin = number((best.start_ns - self._first_ns) / 1e9)
+        comments = [
+            origin,
+            f"{number(period_us / 1e6)} s from {begin} s after its first message"
+            + (f": of {self._whole:,} such parts, the one most like all of them" if self._whole > 1 else ""),
+            "microseconds and bytes of each sample; they repeat after the period",
+        ]
+        return schedule_file.text(period_us, zip(times_us, best.sizes, strict=True), comments)
+
+    def _end(self, window: _Window, period_ns: int) -> None:
+        """Keep a whole part if it is more like the topic than that of before, which can be an incomplete one."""
+        self._open, window.period_ns = None, max(period_ns, 1000)
+        if window.rate > MAX_RATE:
+            return
+        if not self._whole or self._best is None or self._distance(window) < self._distance(self._best):
+            self._best = window
+        self._whole += 1
+
+    def _end_early(self) -> None:
+        """End a part before it has its length. It is kept if it is the longest of such parts, and no other one is."""
+        window, self._open = self._open, None
+        count = len(window.sizes) if window else 0
+        if self._whole or not window or count < 2 or not window.times_ns[-1]:
+            return
+        # The last message also lasts for a mean interval, so that the rate is that of the messages.
+        window.period_ns = window.times_ns[-1] * count // (count - 1)
+        longer = self._best is None or window.period_ns > self._best.period_ns
+        if longer and window.rate <= MAX_RATE and window.period_ns >= 1000:
+            self._best = window
+
+    def _distance(self, window: _Window) -> float:
+        return max(
+            abs(math.log(window.rate / self._rate)), abs(math.log(window.bytes_per_s / self._bytes_per_s))
+        )

@@ -1,0 +1,233 @@
+"""Topics without a period or with differing sizes become schedules: a part of the recording, as long as a trial."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from k8sdds.campaign import applications
+from k8sdds.campaign.expansion import expand
+from k8sdds.importing import recorded_application, recorded_windows
+from k8sdds.importing.recorded_topics import Topic
+from k8sdds.importing.recorded_windows import Windows
+from k8sdds.model import schedule_file
+from k8sdds.model.application import MAX_FLOWS, Application
+from k8sdds.system import yaml_text
+from tests import recordings
+from tests.conftest import Command
+from tests.recordings import Recorded, bursts, periodic, qos
+
+NS = 10**9
+
+
+def video(seconds: float = 20, seed: int = 1, **settings: object) -> Recorded:
+    """Return a topic at 25 Hz whose key frames are large."""
+    random_ = random.Random(seed)
+    sizes = (50_000 if i % 25 == 0 else random_.randint(900, 1100) for i in itertools.count())
+    times = [time for time, _ in periodic(25, 0, seconds).messages]
+    return Recorded(list(zip(times, sizes, strict=False)), **settings)  # type: ignore[arg-type]
+
+
+def schedules(path: Path, topics: recordings.Topics) -> dict[str, str]:
+    recorded = recordings.mcap(path / "robot.mcap", topics)
+    return dict(recorded_application.write("mine", recorded, schedules="mine").schedules)
+
+
+def samples(text: str) -> tuple[int, list[tuple[int, int]]]:
+    """Return the period in µs and the samples of a file, which is valid."""
+    schedule_file.parse(text)
+    first, *lines = (line for line in text.splitlines() if not line.startswith("#"))
+    return int(first.split()[1]), [(int(time), int(size)) for time, size in map(str.split, lines)]
+
+
+def positions(part: list[tuple[int, int]], topic: Recorded) -> list[int]:
+    """Return the numbers of the messages from which on a topic has this part."""
+    times, sizes = zip(*topic.messages, strict=True)
+    return [
+        begin
+        for begin in range(len(times) - len(part) + 1)
+        if part
+        == [
+            ((time - times[begin]) // 1000, max(size, 28))
+            for time, size in zip(times[begin : begin + len(part)], sizes[begin:], strict=False)
+        ]
+    ]
+
+
+# -- which part -------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2 * NS), st.integers(4, 90_000)), min_size=2, max_size=200),
+    st.integers(1, 20),
+)
+def test_a_schedule_is_a_part_of_the_recording(steps: list[tuple[int, int]], seconds: int) -> None:
+    times = itertools.accumulate(step for step, _ in steps)
+    topic = Recorded([(time, size) for time, (_, size) in zip(times, steps, strict=True)])
+    span_ns = topic.messages[-1][0] - topic.messages[0][0]
+    if not span_ns:
+        return
+    rate = (len(steps) - 1) * NS / span_ns
+    mean = sum(size for _, size in topic.messages) / len(steps)
+    windows = Windows(seconds * NS, rate, mean)
+    for time, size in topic.messages:
+        windows.add(time, size, jumped=False)
+    text = windows.text("/a")
+    if not text:
+        assert rate > 1e6
+        return
+    period_us, found = samples(text)
+    begins = positions(found, topic)
+    assert begins and found[0][0] == 0
+    if span_ns < seconds * NS:
+        assert (begins[0], len(found)) == (0, len(steps))
+        assert len(found) * 1e6 / period_us == pytest.approx(rate, rel=0.01) or period_us < 1000
+    else:
+        # All that was recorded within the period, and nothing of the time after it.
+        assert period_us == seconds * 10**6
+        later = topic.messages[begins[-1] + len(found) :]
+        assert all(time - topic.messages[begins[-1]][0] >= period_us * 1000 for time, _ in later)
+
+
+def test_the_part_is_like_the_whole_recording(tmp_path: Path) -> None:
+    """An idle robot sends little, then much; neither is what it sends on average."""
+    idle, busy = video(30, seed=1).messages, video(30, seed=2).messages
+    usual = video(30, seed=3).messages
+    topic = Recorded(
+        [
+            *((time, size // 10) for time, size in idle),
+            *((time + 30 * NS, size * 2) for time, size in busy),
+            *((time + 60 * NS, size) for time, size in usual),
+        ]
+    )
+    (text,) = schedules(tmp_path, {"/camera": topic}).values()
+    _, found = samples(text)
+    (begin,) = positions(found, topic)
+    assert begin >= 60 * 25 and "such parts, the one most like all of them" in text
+
+
+def test_no_part_contains_a_jump_of_the_clock() -> None:
+    topic = Topic("/a", "", windows=Windows(2 * NS, 20, 100))
+    for start in (0, 10**18, 5):
+        for i in range(25):
+            topic.add(start + i * NS // 20, 100 + i)
+    assert topic.jumps == 2 and topic.windows
+    period_us, found = samples(topic.windows.text("/a"))
+    # No part is as long as a trial: the first of the longest ones is used, with its own rate.
+    assert (period_us, len(found)) == (1_250_000, 25) and [size for _, size in found] == list(range(100, 125))
+
+
+def test_messages_out_of_order_are_sent_when_the_newest_one_was() -> None:
+    topic = Topic("/a", "", windows=Windows(10 * NS, 10, 100))
+    for index in range(40):
+        topic.add((index ^ 1) * NS // 10, 100 + index)
+    assert topic.windows
+    _, found = samples(topic.windows.text("/a"))
+    assert [time for time, _ in found] == sorted(time for time, _ in found)
+
+
+def test_the_number_of_samples_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_windows, "MAX_SAMPLES", 50)
+    windows = Windows(10 * NS, 100, 64)
+    for i in range(1000):
+        windows.add(i * NS // 100, 64, jumped=False)
+    assert samples(windows.text("/a")) == (500_000, [(i * 10_000, 64) for i in range(50)])
+
+
+def test_recordings_of_any_length_take_no_more_memory() -> None:
+    windows = Windows(NS // 10, 100_000, 5e6)
+    tracemalloc.start()
+    try:
+        for i in range(100_000):
+            windows.add(i * 10_000, 5_000_000, jumped=False)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Two parts of 10,000 messages, of 16 bytes each.
+    assert peak < 1 << 20
+    assert len(samples(windows.text("/a"))[1]) == 10_000
+
+
+@pytest.mark.parametrize("size", [4, 80 << 20])
+def test_sizes_beyond_the_limits_become_the_limit(size: int) -> None:
+    windows = Windows(NS, 2, size)
+    for i in range(5):
+        windows.add(i * NS // 2, size, jumped=False)
+    assert {each for _, each in samples(windows.text("/a"))[1]} == {min(max(size, 28), 64 << 20)}
+
+
+# -- which topics -----------------------------------------------------------------------------------------
+
+
+def test_topics_with_a_rate_and_a_size_have_no_schedule(tmp_path: Path) -> None:
+    alike = Recorded([(time, 1000 + i % 100) for i, (time, _) in enumerate(periodic(50, 0, 10).messages)])
+    topics = {
+        "/periodic": periodic(20, 100, jitter=0.2), "/alike": alike, "/video": video(), "/bursts": bursts(100, 10, 500),
+        "/several": bursts(100, 10, 500),
+    }  # fmt: skip
+    topics["/several"] = Recorded(topics["/several"].messages, [qos()] * 3)
+    recorded = recordings.mcap(tmp_path / "robot.mcap", topics)
+    written = recorded_application.write("mine", recorded, schedules="mine")
+    assert set(written.schedules) == {"mine-video.txt", "mine-bursts.txt"}
+    for name in topics:
+        flow = written.text.split(f"- name: {name[1:]}\n")[1].split("deadline_ms")[0]
+        assert ("schedule:" in flow) == (name in ("/video", "/bursts")) == ("payload_bytes" not in flow)
+    assert "3.00 s from" in written.schedules["mine-bursts.txt"] and "duration_s: 3 " in written.text
+    assert "/video, std_msgs/msg/String, of robot.mcap" in written.schedules["mine-video.txt"]
+
+
+def test_topics_with_a_schedule_are_merged_last(tmp_path: Path) -> None:
+    few = {f"/joint_{i}": periodic(50, 64) for i in range(20)} | {
+        f"/video_{i}": video(seed=i) for i in range(5)
+    }
+    assert len(schedules(tmp_path, few)) == 5
+    many = {f"/video_{i}": video(seed=i) for i in range(MAX_FLOWS + 4)}
+    recorded = recordings.mcap(tmp_path / "many.mcap", many)
+    written = recorded_application.write("mine", recorded, schedules="mine")
+    assert len(yaml_text.parse(written.text, Application, "mine.yaml").flows) <= MAX_FLOWS
+    parts = [part for part in written.text.split("deadline_ms") if "- name: " in part]
+    for part in parts:
+        assert ("schedule:" in part) == (part.count("# /video_") == 1)
+    assert sum(part.count("# /video_") for part in parts) == len(many)
+    assert len(written.schedules) == sum("schedule:" in part for part in parts)
+
+
+def test_names_of_topics_cannot_leave_the_comment_of_a_file(tmp_path: Path) -> None:
+    (text,) = schedules(tmp_path, {"/a\nperiod 5\u2028 \x1b[31m": bursts(100, 10, 500)}).values()
+    assert samples(text)[0] == 3_000_000 and "\x1b" not in text
+
+
+# -- the files --------------------------------------------------------------------------------------------
+
+
+def test_the_files_are_next_to_the_application(tmp_path: Path, k8sdds: Command) -> None:
+    recordings.rosbag2(tmp_path / "bag", {"/video": video(), "/imu": periodic(50, 320)})
+    (tmp_path / "robots").mkdir()
+    command = ("init", "application", "my-robot", "--from", "bag", "-o", "robots/mine.yaml")
+    done = k8sdds(*command)
+    assert done.returncode == 0, done.stderr
+    assert "Wrote robots/mine.yaml and 1 file with schedules. Next: " in done.stderr
+    loaded = applications.load(str(tmp_path / "robots/mine.yaml"))
+    camera = next(flow for flow in loaded.flows if flow.name == "video")
+    assert camera.schedule == str(tmp_path / "robots/mine-video.txt")
+    assert (camera.payload_bytes, camera.rate) == (50_000, 25)
+    experiment = applications.experiment(loaded)
+    sha256, schedule = schedule_file.read(camera.schedule)
+    assert schedule.period_us == experiment.duration_s * 10**6
+    assert sha256 in {cell.schedule_sha256 for cell in expand(experiment).cells}
+
+    (tmp_path / "robots/mine.yaml").unlink()
+    refused = k8sdds(*command)
+    assert refused.returncode == 2 and "robots/mine-video.txt exists" in refused.stderr
+    assert not (tmp_path / "robots/mine.yaml").exists()
+    assert k8sdds(*command, "--force").returncode == 0
+
+    shown = k8sdds("init", "application", "--from", "bag", "-o", "-")
+    assert "schedule:" not in shown.stdout and "# the mean, because sizes differ" in shown.stdout
