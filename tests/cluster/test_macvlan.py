@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from k8sdds import versions
 from k8sdds.kubernetes import apply
 from tests.cluster.switched import KUBECTL, Switched, switch_by_command, switched_to
 from tests.clusters import Deployed
@@ -52,8 +53,24 @@ LAN = {
     "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
     "metadata": {"name": "lan", "namespace": "default"}, "spec": {"config": ""},
 }  # fmt: skip
-MULTUS = "k8s.v1.cni.cncf.io/test"
-"""An annotation of nodes by which k8sdds detects Multus."""
+AGENT: dict[str, Any] = {
+    "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "kube-multus-ds", "namespace": "kube-system"},
+    "spec": {
+        "selector": {"matchLabels": {"name": "multus"}},
+        "template": {
+            "metadata": {"labels": {"name": "multus"}},
+            "spec": {
+                "hostNetwork": True, "terminationGracePeriodSeconds": 0, "tolerations": [{"operator": "Exists"}],
+                "containers": [{
+                    "name": "kube-multus", "image": versions.TOOLS_IMAGE, "imagePullPolicy": "Never",
+                    "command": ["k8sdds-probe", "listen", "--udp", "7001"],
+                }],
+            },
+        },
+    },
+}  # fmt: skip
+"""k8sdds detects Multus by its agent, which must run."""
+AGENT_NAME = ("-n", "kube-system", f"daemonset/{AGENT['metadata']['name']}")
 
 
 def test_dds_is_measured_on_the_second_interface_and_nothing_remains(
@@ -69,11 +86,11 @@ def test_dds_is_measured_on_the_second_interface_and_nothing_remains(
             switched.inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document(DEFINITIONS))
             crd = f"crd/{definition['metadata']['name']}"
             one_machine.kubectl("wait", crd, "--for=condition=Established", "--timeout=180s")
-            switched.inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document([LAN]))
-            one_machine.kubectl("annotate", "node", control, f"{MULTUS}=1")
+            switched.inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document([LAN, AGENT]))
+            one_machine.kubectl("rollout", "status", *AGENT_NAME, "--timeout=180s", timeout_s=200)
             check_campaign(one_machine, tmp_path)
         finally:
-            one_machine.kubectl("annotate", "node", control, f"{MULTUS}-")
+            one_machine.kubectl("delete", *AGENT_NAME, "--ignore-not-found", "--cascade=foreground")
             one_machine.kubectl("delete", "crd", "--ignore-not-found", definition["metadata"]["name"])
 
 
