@@ -112,13 +112,16 @@ class Launches:
         return (self._run.path / MIDDLEWARE_CONFIG / middleware.config_copy(trial.cell)).resolve()
 
     def _schedule(self, trial: Trial) -> Path | None:
-        """Return the run folder's copy of the recorded schedule, or None if the trial has none."""
+        """Return the run folder's copy of the recorded schedule, or None if the trial has none.
+
+        Raises InputError if it has another content than when the campaign started.
+        """
         cell = trial.cell
         if not cell.schedule:
             return None
-        return (
-            self._run.path / SCHEDULES / schedule_file.copy_of(cell.schedule, cell.schedule_sha256)
-        ).resolve()
+        copy = self._run.path / SCHEDULES / schedule_file.copy_of(cell.schedule, cell.schedule_sha256)
+        schedule_file.verify(str(copy), cell.schedule_sha256)
+        return copy.resolve()
 
 
 def _discovery(trial: Trial, service: Participant, folder: Path, address: str) -> Launch:

@@ -28,6 +28,8 @@ OVERHEAD_S = 0.3
 START_CPU_S, MATCH_CPU_S = 0.05, 0.001
 """CPU time that a participant needs at least to start, and to find each other one: 81 of Cyclone DDS needed 13 s."""
 
+MANY_PERIODS = 10
+"""Periods of a recorded schedule in a trial of which a part of one more changes the rate by less than 10 %."""
 SEARCH_TRIALS = (15, 35)
 """Trials that a search for a capacity usually needs, with its measurements of the delay."""
 
@@ -196,7 +198,7 @@ def notes(expansion: Expansion, cores: int | None = None) -> list[str]:
     For `cores`, see `trial_s`.
     """
     duration_s, needed = expansion.experiment.duration_s, histograms.needed("p99")
-    notes = _searches(expansion, cores) + _long_schedules(expansion)
+    notes = _searches(expansion, cores) + _cut_schedules(expansion)
     if isinstance(expansion.experiment, ApplicationExperiment):
         # `trial_length.undecidable` finds the requirements that need longer trials.
         return notes
@@ -210,8 +212,8 @@ def notes(expansion: Expansion, cores: int | None = None) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _long_schedules(expansion: Expansion) -> list[str]:
-    """Return the recorded schedules of which trials measure only the begin."""
+def _cut_schedules(expansion: Expansion) -> list[str]:
+    """Return a note for each recorded schedule of which trials do not measure whole periods, if they measure few."""
     duration_s = expansion.experiment.duration_s
     periods = {
         cell.schedule: schedule_file.read(cell.schedule)[1].period_us / 1e6
@@ -219,10 +221,11 @@ def _long_schedules(expansion: Expansion) -> list[str]:
         if cell.schedule
     }
     return [
-        f"trials of {duration_s:g} s measure the begin of {Path(file).name}, which repeats after {period_s:g} s: set"
-        f" duration_s to {math.ceil(period_s)}"
+        f"trials of {duration_s:g} s measure {number:.3g} periods of {Path(file).name}, so that their rate is not"
+        f" that of the file: set duration_s to a multiple of {period_s:g}"
         for file, period_s in periods.items()
-        if period_s > duration_s
+        if (number := duration_s / period_s) < 1
+        or (number < MANY_PERIODS and abs(number - round(number)) > 0.01)
     ]
 
 

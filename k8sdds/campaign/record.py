@@ -161,11 +161,10 @@ def _settings(cell: Cell) -> dict[str, Any]:
     settings["nodes"] = cell.node_count
     if implementation:
         settings["qos"] = Path(cell.qos_profile).stem if implementation.takes_qos(cell) else "none"
-    settings |= {
-        name: Path(getattr(cell, name)).name
-        for name in ("middleware_config", "schedule")
-        if getattr(cell, name)
-    }
+    if cell.middleware_config:
+        settings["middleware_config"] = middleware.config_name(cell)
+    if cell.schedule:
+        settings["schedule"] = Path(cell.schedule).name
     return settings
 
 

@@ -206,7 +206,10 @@ def _security_facts(trials: Sequence[Trial], keyring: Keyring) -> dict[str, Any]
 
 
 def _user_files(expansion: Expansion) -> dict[str, bytes]:
-    """Return the QoS profiles and configuration files that the cells use, by path in the run folder."""
+    """Return the files that the cells use, by path in the run folder: QoS profiles, configurations, schedules, links.
+
+    Raises InputError if a schedule has changed since it was read first.
+    """
     profiles = {
         middleware.qos_file(cell)
         for cell in expansion.cells
@@ -228,12 +231,19 @@ def _user_files(expansion: Expansion) -> dict[str, bytes]:
 
 
 def _copied_schedules(expansion: Expansion) -> dict[str, str]:
-    """Return the path in the run folder of the copy of each recorded schedule."""
-    return {
-        cell.schedule: f"{SCHEDULES}/{schedule_file.copy_of(cell.schedule, cell.schedule_sha256)}"
-        for cell in expansion.cells
-        if cell.schedule
-    }
+    """Return the path in the run folder of the copy of each recorded schedule. Raises like `_user_files`."""
+    # Files of equal content are one cell, which names one of them.
+    contents = {cell.schedule: cell.schedule_sha256 for cell in expansion.cells if cell.schedule}
+    copies = {}
+
+    def note(file: str) -> str:
+        sha256 = contents.get(file) or schedule_file.read(file)[0]
+        schedule_file.verify(file, sha256)
+        copies[file] = f"{SCHEDULES}/{schedule_file.copy_of(file, sha256)}"
+        return file
+
+    expansion.experiment.with_schedules(note)
+    return copies
 
 
 def _copy_of(part: FromFile) -> dict[str, str]:
@@ -251,10 +261,8 @@ def _with_copies(expansion: Expansion) -> Experiment:
         sweep.model_copy(update={"middleware_config": names.get(sweep.middleware_config, "")})
         for sweep in expansion.experiment.sweeps
     ]
-    schedules = _copied_schedules(expansion)
-    copied = expansion.experiment.model_copy(update={"sweeps": sweeps}).with_schedules(
-        lambda file: schedules.get(file, file)
-    )
+    copied = expansion.experiment.model_copy(update={"sweeps": sweeps})
+    copied = copied.with_schedules(_copied_schedules(expansion).__getitem__)
     return copied.with_links(_with_copied_files)
 
 

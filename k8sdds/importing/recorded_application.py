@@ -11,6 +11,7 @@ from pathlib import Path
 from k8sdds.importing import recording
 from k8sdds.importing.recorded_topics import PAUSE_NS, Distribution, Topic
 from k8sdds.importing.recorded_windows import Windows
+from k8sdds.model import schedule_file
 from k8sdds.model.application import MAX_FLOWS
 from k8sdds.model.axis import counted
 from k8sdds.model.rate_profile import MAX_RATE
@@ -29,6 +30,8 @@ MIN_LIMITED_RATE = 8.0
 """Samples per second of a flow of which such trials can judge the share of missed deadlines."""
 MISSED_PERCENT = 5
 REPETITIONS = 5
+MAX_PERIOD_S = 60
+"""Longest period of a schedule, which is the length of a trial: topics with longer pauses have rates."""
 MIN_SAMPLES = 180
 """Samples of all repetitions with which a search among 64 configurations can show that fewer than 5 % are late."""
 MIN_DURATION_S = 3
@@ -55,7 +58,7 @@ network.
 """
 SCHEDULED = """\
 The samples of a flow with a schedule have recorded sizes and times. The file next to this one has them for a part of
-the recording that is as long as a trial.
+the recording that is about as long as a trial.
 """
 MEAN_SIZE = "  # the mean, because sizes differ: above"
 IRREGULAR = "  # irregular: see the intervals above"
@@ -67,7 +70,7 @@ class Written:
 
     text: str
     schedules: Mapping[str, str]
-    """Text of each recorded schedule by the name of its file."""
+    """Text of each file with a recorded schedule, by its name."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +131,12 @@ def write(
     name: str,
     path: Path,
     progress: recording.Progress = lambda done, total: None,
-    schedules: str | None = None,
+    prefix: str | None = None,
 ) -> Written:
     """Return an application file that has the flows of a recording.
 
-    `schedules` is the begin of the names of the files with recorded schedules, for which the recording is read again.
-    Without it, all flows have rates.
+    `prefix` starts the names of the files with recorded schedules, for which the recording is read again. Without it,
+    all flows have rates.
 
     Raises:
         OSError: The recording cannot be read.
@@ -150,10 +153,11 @@ def write(
         )
     source = one_line(escaped(path.resolve().name), 100)
     names = _names(flows)
-    recorded = _schedules(path, progress, source, flows) if schedules else {}
-    files = {f"{schedules}-{names[index]}.txt": text for index, text in recorded.items()}
+    recorded = _schedules(path, progress, source, flows) if prefix else {}
+    files = {f"{prefix}-{names[index]}.txt": text for index, text in recorded.items()}
     scheduled = dict(zip(recorded, files, strict=True))
-    body = _body(name, source, flows, names, scheduled)
+    duration_s = math.ceil(max([_duration_s(flows), *map(_period_s, recorded.values())]))
+    body = _body(name, source, flows, names, scheduled, duration_s)
     header = _header(source, flows, len(topics), scheduled)
     return Written("\n".join([*header, "", *body, *_rest(left_out)]) + "\n", files)
 
@@ -171,7 +175,11 @@ def _schedules(
         index: windows[topic.name].text(f"{topic.name}, {topic.type or 'unknown type'}, of {source}")
         for index, topic in topics.items()
     }
-    return {index: text for index, text in texts.items() if text}
+    return {index: text for index, text in texts.items() if text and _period_s(text) <= MAX_PERIOD_S}
+
+
+def _period_s(schedule: str) -> float:
+    return schedule_file.parse(schedule).period_us / 1e6
 
 
 def _left_out(topic: Topic) -> str:
@@ -245,7 +253,7 @@ def _header(source: str, flows: Sequence[_Flow], topics: int, scheduled: Mapping
 
 
 def _duration_s(flows: Sequence[_Flow]) -> int:
-    """Return how long a trial is, so that the proposed limits can be judged."""
+    """Return how long a trial must be for the proposed limits to be judged."""
     needed = [
         (MIN_SAMPLES / REPETITIONS if flow.is_limited else MIN_SAMPLES_OF_TRIAL) / flow.rate for flow in flows
     ]
@@ -253,7 +261,12 @@ def _duration_s(flows: Sequence[_Flow]) -> int:
 
 
 def _body(
-    name: str, source: str, flows: Sequence[_Flow], names: Sequence[str], scheduled: Mapping[int, str]
+    name: str,
+    source: str,
+    flows: Sequence[_Flow],
+    names: Sequence[str],
+    scheduled: Mapping[int, str],
+    duration_s: int,
 ) -> list[str]:
     lines = [
         f"name: {yaml_template.flow(name)}",
@@ -265,7 +278,7 @@ def _body(
     return [
         *lines,
         f"repetitions: {REPETITIONS}",
-        f"duration_s: {_duration_s(flows)}  # of a trial; long enough for the proposed limits",
+        f"duration_s: {duration_s}  # of a trial; long enough for the proposed limits and a period of each schedule",
     ]
 
 

@@ -12,6 +12,9 @@ from k8sdds.model.schedule_file import MAX_SAMPLES
 from k8sdds.model.settings import MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES
 from k8sdds.system.numbers import number
 
+MAX_DIFFERENCE = 1.25
+"""Largest ratio between the rates of a part and of the whole topic, in samples and in bytes per second."""
+
 
 @dataclass
 class _Window:
@@ -40,7 +43,7 @@ class Windows:
 
     def __init__(self, length_ns: int, rate: float, mean_bytes: float) -> None:
         self._length_ns = length_ns
-        self._rate, self._bytes_per_s = rate, rate * max(mean_bytes, 1)
+        self._rate, self._bytes_per_s = rate, rate * min(max(mean_bytes, MIN_SAMPLE_BYTES), MAX_SAMPLE_BYTES)
         self._first_ns: int | None = None
         self._open: _Window | None = None
         self._best: _Window | None = None
@@ -53,7 +56,7 @@ class Windows:
         if self._open and jumped:
             self._end_early()
         elif self._open and time_ns - self._open.start_ns >= self._length_ns:
-            self._end(self._open, self._length_ns)
+            self._end(self._open, self._lasting_ns(time_ns - self._open.start_ns))
         elif self._open and len(self._open.sizes) == MAX_SAMPLES:
             self._end(self._open, time_ns - self._open.start_ns)
         if self._open is None:
@@ -62,22 +65,35 @@ class Windows:
         self._open.sizes.append(min(max(size, MIN_SAMPLE_BYTES), MAX_SAMPLE_BYTES))
 
     def text(self, origin: str) -> str:
-        """Return the file of the schedule, whose first comment is the origin; empty if nothing can be sent again."""
+        """Return the file of the schedule, whose first comment is the origin; empty if no part is like the topic."""
         if self._open:
             self._end_early()
         best = self._best
-        if best is None or self._first_ns is None:
+        if best is None or self._first_ns is None or self._distance(best) > math.log(MAX_DIFFERENCE):
             return ""
         times_us = [time_ns // 1000 for time_ns in best.times_ns]
         period_us = max(math.ceil(best.period_ns / 1000), times_us[-1] + 1)
-        begin = number((best.start_ns - self._first_ns) / 1e9)
+        start = number((best.start_ns - self._first_ns) / 1e9)
         comments = [
             origin,
-            f"{number(period_us / 1e6)} s from {begin} s after its first message"
-            + (f": of {self._whole:,} such parts, the one most like all of them" if self._whole > 1 else ""),
+            f"{number(period_us / 1e6)} s from {start} s after its first message"
+            + (
+                f": of {self._whole:,} such parts, the one most like the whole topic"
+                if self._whole > 1
+                else ""
+            ),
+            f"{number(best.rate)} samples and {number(best.bytes_per_s)} bytes per second;"
+            f" the whole topic has {number(self._rate)} and {number(self._bytes_per_s)}",
             "microseconds and bytes of each sample; they repeat after the period",
         ]
         return schedule_file.text(period_us, zip(times_us, best.sizes, strict=True), comments)
+
+    def _lasting_ns(self, next_ns: int) -> int:
+        """Return how long a part lasts before a message that is due after its length.
+
+        A pause belongs to the part before it. Without pauses, the rates of all parts together would be too high.
+        """
+        return next_ns if next_ns - self._length_ns > 1e9 / self._rate else self._length_ns
 
     def _end(self, window: _Window, period_ns: int) -> None:
         """Keep a whole part if it is more like the topic than that of before, which can be an incomplete one."""

@@ -32,6 +32,7 @@ __all__ = [
     "capabilities",
     "config_checksum",
     "config_copy",
+    "config_name",
     "find",
     "locks_memory",
     "of",
@@ -106,5 +107,14 @@ def config_checksum(name: str, path: str) -> str:
 
 def config_copy(cell: Cell) -> str:
     """Return the name of the run folder's copy of a cell's configuration file, which depends on its content."""
-    stem = Path(cell.middleware_config).stem
-    return f"{stem}-{cell.middleware_config_sha256[:8]}{find(cell.middleware).config_suffix}"
+    return f"{Path(config_name(cell)).stem}{_mark(cell)}{find(cell.middleware).config_suffix}"
+
+
+def config_name(cell: Cell) -> str:
+    """Return the name of the user's configuration file, also if a resumed campaign names the run folder's copy."""
+    path = Path(cell.middleware_config)
+    return f"{path.stem.removesuffix(_mark(cell))}{path.suffix}"
+
+
+def _mark(cell: Cell) -> str:
+    return f"-{cell.middleware_config_sha256[:8]}"

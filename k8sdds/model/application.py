@@ -95,14 +95,14 @@ class Flow(Strict):
         default=0,
         ge=MIN_SAMPLE_BYTES,
         le=MAX_SAMPLE_BYTES,
-        description="size of a sample in bytes; with `schedule`, that of the largest sample, which k8sdds fills in",
+        description="size of a sample in bytes; required without `schedule`, which states that of the largest sample",
         json_schema_extra={"default": None},
     )
     rate: float = Field(
         default=0,
         gt=0,
         le=MAX_RATE,
-        description="samples per second of each publisher; with `schedule`, the mean, which k8sdds fills in",
+        description="samples per second of each publisher; required without `schedule`, which states the mean",
         json_schema_extra={"default": None},
     )
     schedule: str = Field(

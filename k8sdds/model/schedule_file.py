@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -54,7 +55,7 @@ def parse(text: str) -> Schedule:
     """Return what the text of a file states. Raises ValueError.
 
     The first line is `period MICROSECONDS`. Each further line is a sample, `MICROSECONDS BYTES`: when it is due after
-    the begin of the period, in order and from 0, and its size. A comment lasts from `#` to the end of the line.
+    the start of the period, in order and from 0, and its size. A comment lasts from `#` to the end of the line.
     """
     period_us = samples = total = largest = before = 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -110,16 +111,19 @@ def text(period_us: int, samples: Iterable[tuple[int, int]], comments: Sequence[
 
 def read(file: str) -> tuple[str, Schedule]:
     """Return the SHA-256 and the content of a file, which is parsed once while it does not change."""
+    failed = f"schedule: {reading.escaped(file)}"
     try:
         status = os.stat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"{failed}: it is not a regular file", "name a file")
         return _read(file, status.st_mtime_ns, status.st_size)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        if isinstance(error, UnicodeDecodeError):
-            why = "it is not UTF-8 text"
+    except OSError as error:
         raise InputError(
-            f"schedule: {reading.escaped(file)}: {why}", "name a file, relative to the file that names it"
+            f"{failed}: {error.strerror or error}", "name a file, relative to the file that names it"
         ) from error
+    except ValueError as error:
+        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise InputError(f"{failed}: {why}", "correct the file (its format: k8sdds docs perftest)") from error
     except reading.UnreadableError as error:
         raise InputError(f"schedule: {error.message}", "name another file") from error
 
@@ -135,6 +139,17 @@ def placed(folder: Path, file: str) -> str:
     return str((folder / file).absolute()) if file else ""
 
 
+def verify(file: str, sha256: str) -> None:
+    """Raise InputError if a file has another content than this SHA-256."""
+    found, _ = read(file)
+    if found != sha256:
+        raise InputError(
+            f"schedule: {reading.escaped(file)} has another content than when the campaign started"
+            f" (SHA-256 {found[:12]}, not {sha256[:12]})",
+            "restore the file, or start a new campaign",
+        )
+
+
 def copy_of(file: str, sha256: str) -> str:
-    """Return the name of the run folder's copy of a file, which depends on its content."""
-    return f"{Path(file).stem}-{sha256[:8]}{Path(file).suffix}"
+    """Return the place of a file in its folder of a run folder, which depends on its content, with its own name."""
+    return f"{sha256[:8]}/{Path(file).name}"

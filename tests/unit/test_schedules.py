@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,12 @@ def test_unusable_files(tmp_path: Path, content: bytes | None, why: str) -> None
     assert refused.value.message.count("camera.txt") == 1
 
 
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "camera.txt")
+    with pytest.raises(InputError, match="not a regular file"):
+        schedule_file.read(str(tmp_path / "camera.txt"))
+
+
 # -- experiments ------------------------------------------------------------------------------------------
 
 
@@ -180,15 +187,28 @@ def test_other_tests_refuse_schedules(tmp_path: Path, test: str, why: str) -> No
     assert why in str(contradictions.unsupported(cell))
 
 
-def test_trials_that_measure_only_the_begin_are_noted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [EXPERIMENT, APPLICATION])
+@pytest.mark.parametrize(
+    ("period_us", "periods"),
+    [(4_500_000, 0.444), (300_000_000, 0.00667), (1_500_000, 1.33), (2_000_000, None)],
+)
+def test_trials_that_measure_parts_of_periods_are_noted(
+    tmp_path: Path, text: str, period_us: int, periods: float | None
+) -> None:
+    text = text.replace("name: mine\n", "name: mine\nduration_s: 2\n")
+    path = written(tmp_path, text, TWO_SIZES.replace("period 100000", f"period {period_us}"))
+    notes = [
+        note
+        for note in preflight.notes(expand(applications.load_experiment(str(path))))
+        if "camera.txt" in note
+    ]
+    assert len(notes) == (periods is not None)
+    if periods is not None:
+        assert f"{periods:g} periods of" in notes[0] and f"a multiple of {period_us / 1e6:g}" in notes[0]
+
+
+def test_parts_of_short_periods_are_not_noted(tmp_path: Path) -> None:
     assert not any("camera.txt" in note for note in preflight.notes(expansion(tmp_path)))
-    long = TWO_SIZES.replace("period 100000", "period 4500000")
-    for text in (EXPERIMENT, APPLICATION):
-        path = written(tmp_path, text, long)
-        assert any(
-            "set duration_s to 5" in note
-            for note in preflight.notes(expand(applications.load_experiment(str(path))))
-        )
 
 
 @pytest.mark.parametrize("text", [EXPERIMENT, APPLICATION])
@@ -202,13 +222,39 @@ def test_the_run_folder_is_complete(tmp_path: Path, text: str) -> None:
     (folder / "experiment.yaml").write_text(start.experiment_yaml(start._with_copies(original)))
     (tmp_path / "a" / "camera.txt").unlink()
     loaded = experiments.load(str(folder / "experiment.yaml"))
+    assert [description(trial) for trial in expand(loaded).trials("lab")] == [
+        description(trial) for trial in original.trials("lab")
+    ]
     assert [cell.cell_id for cell in expand(loaded).cells] == [cell.cell_id for cell in original.cells]
     if isinstance(loaded, ApplicationExperiment):
         written(tmp_path / "b", text)
         assert _sent(loaded.application) == _sent(applications.load(str(tmp_path / "b" / "mine.yaml")))
-    (trial, *_) = original.trials("lab")
-    copy = Launches(RunFolder(folder), [trial], lambda facts: None)._schedule(trial)
-    assert copy is not None and copy.read_bytes() == TWO_SIZES.encode()
+    # The trials of the plan name the user's file, and those that planners add after `--resume` the copy.
+    for trial, *_ in (original.trials("lab"), expand(loaded).trials("lab")):
+        launches = Launches(RunFolder(folder), [trial], lambda facts: None)
+        copy = launches._schedule(trial)
+        assert copy is not None and copy.read_bytes() == TWO_SIZES.encode()
+    copy.write_text(TWO_SIZES + "# changed\n")
+    with pytest.raises(InputError, match="another content than when the campaign started"):
+        launches._schedule(trial)
+
+
+def test_files_of_equal_content_are_all_copied(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("camera.txt", "[camera.txt, same.txt]")
+    (tmp_path / "same.txt").write_text(TWO_SIZES)
+    original = expansion(tmp_path, text)
+    copied = start._with_copies(original)
+    assert len(original.cells) == 1
+    assert set(copied.sweeps[0].schedule) == {
+        name for name in start._user_files(original) if name.startswith("schedules/")
+    }
+
+
+def test_a_file_that_changes_while_networks_are_built_is_refused(tmp_path: Path) -> None:
+    original = expansion(tmp_path)
+    (tmp_path / "camera.txt").write_text(TWO_SIZES + "# changed\n")
+    with pytest.raises(InputError, match="another content than when the campaign started"):
+        start._user_files(original)
 
 
 def test_only_publishers_read_the_file(tmp_path: Path) -> None:

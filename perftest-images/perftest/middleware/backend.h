@@ -50,7 +50,7 @@ struct Sample {
     uint16_t writer = 0;                      // of the publisher: writer n writes topic n mod topics
     Phase phase = Phase::warm_up;
     const uint8_t* payload = nullptr;         // not owned; valid during the call that passes the sample. A publisher
-                                              // always writes the same payload, or its begin if lengths vary.
+                                              // always writes the same payload, or its first bytes if lengths vary.
                                               // It is valid until close()
     uint32_t payload_length = 0;
     bool unshared = false;                    // came by a connection, although the samples of the run share memory

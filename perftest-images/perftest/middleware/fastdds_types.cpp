@@ -84,7 +84,8 @@ bool SampleType::read(Payload& payload, void* data) const {
         read_array(cdr, head, head_words);
         cdr >> length;
         if (length > payload.length) throw eprosima::fastcdr::exception::NotEnoughMemoryException("length");
-        taken.payload.resize(length);                      // allocates only for the longest sample so far
+        // Only for the longest sample so far: what is added to a vector is filled with zeros.
+        if (taken.payload.size() < length) taken.payload.resize(length);
         read_array(cdr, taken.payload.data(), length);
         unpack(head, taken.sample);
         taken.sample.payload = taken.payload.data();

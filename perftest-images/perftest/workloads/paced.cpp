@@ -1,6 +1,7 @@
 #include "paced.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace k8sdds {
 
@@ -9,13 +10,20 @@ constexpr auto relaxed = std::memory_order_relaxed;
 // How long samples that are behind the schedule are still sent after its end.
 constexpr int64_t grace_ns = 1'000'000'000;
 
+uint64_t PacedTest::distance_of_pings(const Options& options, uint64_t samples) {
+    if (options.latency_count > 0) return static_cast<uint64_t>(options.latency_count);
+    uint64_t distance = std::max<uint64_t>(1, samples / pings_wanted);
+    // Pings of all samples of a recorded schedule, not of some of them in each period.
+    while (options.recorded && std::gcd(distance, options.recorded->samples()) > 1) ++distance;
+    return distance;
+}
+
 PacedTest::PacedTest(const WorkloadContext& context)
     : Workload(context), pacer_(context.options, context.state),
       samples_(std::min(pacer_.samples_before(to_ns(context.options.execution_time)),
                         static_cast<uint64_t>(context.options.iterations))),
       writers_(static_cast<uint64_t>(context.options.topics * context.options.writers)),
-      ping_every_(context.options.latency_count > 0 ? static_cast<uint64_t>(context.options.latency_count)
-                                                    : std::max<uint64_t>(1, samples_ / pings_wanted)) {}
+      ping_every_(distance_of_pings(context.options, samples_)) {}
 
 void PacedTest::run() {
     receiver_.start(backend_, options_.receive);

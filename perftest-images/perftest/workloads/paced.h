@@ -23,6 +23,7 @@ public:
     }
 
 private:
+    static uint64_t distance_of_pings(const Options& options, uint64_t samples);
     void enter_measured_stage();
     std::atomic<int64_t>& lateness_of(uint64_t number) { return lateness_ns_[number / ping_every_ % pings_kept]; }
 

@@ -24,6 +24,8 @@ public:
     // Returns the bytes of a sample, with its overhead.
     uint32_t length(uint64_t number) const { return items_[number % items_.size()].length; }
 
+    // Returns the number of samples in a period.
+    uint64_t samples() const { return items_.size(); }
     uint32_t shortest() const { return shortest_; }
     uint32_t longest() const { return longest_; }
     // Returns the mean number of samples per second.
