@@ -36,7 +36,7 @@ class LinkEmulator:
         self.started_us = 0
         """When the statistics began, by CLOCK_MONOTONIC."""
         self._states: list[dict[str, Any]] = []
-        """All that `interrupt` has changed since then."""
+        """All that `interrupt` changes since then."""
         program = native_program("k8sdds-link")
         sandbox.put({CONFIGURATION: json.dumps(configuration).encode()})
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
@@ -68,10 +68,17 @@ class LinkEmulator:
         statistics: dict[str, Any] = json.loads(self._ask("stop"))
         return statistics | {"outages": list(self._states)}
 
-    def interrupt(self, node: str, state: str) -> int:
-        """Change the state of a node's link, or of `ALL_LINKS`; return when, by CLOCK_MONOTONIC in µs."""
-        changed_us = self._moment(f"outage {node} {state}")
-        self._states.append({"node": node, "at_us": changed_us - self.started_us, "state": state})
+    def interrupt(self, node: str, state: str, at_us: int | None = None) -> int:
+        """Change the state of a node's link, or of `ALL_LINKS`, at a time or now, and cancel its later changes.
+
+        Return when it changes. Times are in µs of CLOCK_MONOTONIC. If a time has passed, all that follow are that much
+        later.
+        """
+        changed_us = self._moment(f"outage {node} {state}" + ("" if at_us is None else f" at {at_us}"))
+        since_us = changed_us - self.started_us
+        while self._states and self._states[-1]["node"] == node and self._states[-1]["at_us"] >= since_us:
+            self._states.pop()
+        self._states.append({"node": node, "at_us": since_us, "state": state})
         return changed_us
 
     def close(self, timeout_s: float = END_TIMEOUT_S) -> None:

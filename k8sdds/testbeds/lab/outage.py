@@ -60,19 +60,14 @@ class LinkOutages(Interrupter):
         self._schedule = schedule(phases)
 
     def run(self, wait: Wait, attempt: Attempt) -> None:
-        """Interrupt the link and restore it, until all is over."""
-        begun, late, state = time.monotonic(), 0.0, OFF
-        moments_us = []
-        for at_us, following in self._schedule:
-            due = begun + at_us / 1e6
-            if wait(max(0.0, due + late - time.monotonic())):
-                if state != OFF:
-                    self._emulator.interrupt(self._node, OFF)
-                return
-            state = following
-            moments_us.append(self._emulator.interrupt(self._node, state))
-            # A late outage is not shorter than it should be.
-            late = 0.0 if state == OFF else max(0.0, time.monotonic() - due)
+        """Schedule all states of the link, and return when the last one has begun."""
+        begun_us = time.monotonic_ns() // 1000
+        moments_us = [
+            self._emulator.interrupt(self._node, state, begun_us + at_us) for at_us, state in self._schedule
+        ]
+        if wait(max(0.0, moments_us[-1] / 1e6 - time.monotonic())):
+            self._emulator.interrupt(self._node, OFF)
+            return
         if self._folder:
             failed_us, repaired_us = moments_us
             seen = Interruption(node=self._node, failed_us=failed_us, repaired_us=repaired_us)

@@ -8,8 +8,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace k8sdds;
     carries_udp(data, size);
     try {
-        const Outage outage = parse_outage({reinterpret_cast<const char*>(data), size});
+        const auto& [outage, time] = parse_change({reinterpret_cast<const char*>(data), size});
         fuzz::require(outage.share >= 0 && outage.share <= 1 && outage.mbit >= 0, "an outage is a share or a rate");
+        fuzz::require(time >= 0, "a time is positive");
     } catch (const Failure&) {
     }
     try {

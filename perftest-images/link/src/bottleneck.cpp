@@ -87,8 +87,8 @@ bool Codel::drops(std::int64_t now, std::int64_t arrived, std::int64_t behind) {
     return true;
 }
 
-Bottleneck::Bottleneck(const DirectionConfig& config, const Outage& outage)
-    : outage_(outage), rate_(config.rate), has_codel_(config.queue.codel) {
+Bottleneck::Bottleneck(const DirectionConfig& config, const Outages& outages)
+    : outages_(outages), rate_(config.rate), has_codel_(config.queue.codel) {
     most_packets_ = config.queue.packets > 0 ? config.queue.packets : INT64_MAX;
     most_bytes_ = config.queue.bytes > 0 ? config.queue.bytes : INT64_MAX;
     if (config.queue.ms > 0)
@@ -100,7 +100,7 @@ void Bottleneck::restart(std::int64_t now) {
     codel_.restart();
 }
 
-std::int64_t Bottleneck::begin(std::int64_t ready) { return rate_.begin(ready, outage_.mbit); }
+std::int64_t Bottleneck::begin(std::int64_t ready) { return rate_.begin(ready, outages_.at(ready).mbit); }
 
 std::int64_t Bottleneck::next(Pool& pool) { return head_ == kNone ? INT64_MAX : begin(std::max(free_at_, pool[head_].arrived)); }
 
@@ -125,7 +125,7 @@ std::uint32_t Bottleneck::take(Pool& pool, std::int64_t until, bool& dropped) {
     --packets_;
     bytes_ -= packet.length;
     dropped = has_codel_ && codel_.drops(begins, packet.arrived, bytes_);
-    if (!dropped) free_at_ = packet.finished = rate_.end(begins, packet.length, outage_.mbit);
+    if (!dropped) free_at_ = packet.finished = rate_.end(begins, packet.length, outages_.at(begins).mbit);
     return index;
 }
 

@@ -58,7 +58,7 @@ private:
 
 class Bottleneck {
 public:
-    Bottleneck(const DirectionConfig& config, const Outage& outage);
+    Bottleneck(const DirectionConfig& config, const Outages& outages);
     void restart(std::int64_t now);         // the packets in the queue stay in it
 
     // Adds a packet; false if the queue is full. The packets before it must have advanced to its arrival.
@@ -74,7 +74,7 @@ public:
 private:
     std::int64_t begin(std::int64_t ready);
 
-    const Outage& outage_;
+    const Outages& outages_;
     Rate rate_;
     Codel codel_;
     bool has_codel_;

@@ -210,9 +210,8 @@ void Forwarder::start() {
         direction->in.missed();
         direction->line.start(started_);
     }
-    for (const auto& link : links_) {
-        link->outage = {};
-    }
+    for (const auto& link : links_) link->outages.clear();
+    late_ = 0;
     answer(started_);
 }
 
@@ -238,15 +237,18 @@ void Forwarder::stop() {
 void Forwarder::change_outage(const std::string& words) {
     const std::size_t space = std::min(words.find(' '), words.size());
     const std::string name = words.substr(0, space);
-    const Outage outage = parse_outage(space < words.size() ? words.substr(space + 1) : "");
+    const Change change = parse_change(space < words.size() ? words.substr(space + 1) : "");
+    const std::int64_t now = clock_ns(), time = std::max(now, change.time > 0 ? change.time + late_ : now);
     bool known = false;
     for (std::size_t i = 0; i < links_.size(); ++i) {
         if (name != "*" && config_.links[i].name != name) continue;
-        links_[i]->outage = outage;
+        links_[i]->outages.change(time, change.outage);
         known = true;
     }
     if (!known) throw Failure(kUsage, "standard input: outage: no link has the name " + json_text(name));
-    answer(clock_ns());
+    // What was due before begins now. It is not shorter for that, and what follows does not begin before its end.
+    if (change.time > 0) late_ = time - change.time;
+    answer(time);
 }
 
 }  // namespace k8sdds

@@ -29,12 +29,12 @@ public:
 private:
     struct Link {
         explicit Link(const LinkConfig& config) : near(config.near), far(config.far) {}
-        Outage outage;
+        Outages outages;
         Port near, far;
     };
     struct Direction {
         Direction(const LinkConfig& config, bool up, std::uint64_t seed, Link& link, std::uint16_t index)
-            : line(config, up, seed, link.outage, index), in(up ? link.near : link.far), out(up ? link.far : link.near) {}
+            : line(config, up, seed, link.outages, index), in(up ? link.near : link.far), out(up ? link.far : link.near) {}
         Line line;
         Port& in;
         Port& out;
@@ -64,6 +64,7 @@ private:
     int epoll_;
     std::string input_;                     // a line of standard input that is not complete
     std::int64_t started_ = 0;
+    std::int64_t late_ = 0;                 // by which all scheduled states of links are later
     bool ended_ = false;
 };
 

@@ -4,13 +4,13 @@
 
 namespace k8sdds {
 
-Line::Line(const LinkConfig& link, bool up, std::uint64_t seed, const Outage& outage, std::uint16_t index)
+Line::Line(const LinkConfig& link, bool up, std::uint64_t seed, const Outages& outages, std::uint16_t index)
     : losses_((up ? link.up : link.down).loss, seed, link.name, up),
       delays_((up ? link.up : link.down).delay, seed, link.name, up),
       duplicates_((up ? link.up : link.down).duplicate, seed, link.name, up),
       outage_losses_(seed, link.name, up, Purpose::kOutage),
-      outage_(outage),
-      bottleneck_(up ? link.up : link.down, outage),
+      outages_(outages),
+      bottleneck_(up ? link.up : link.down, outages),
       index_(index) {}
 
 void Line::start(std::int64_t now) {
@@ -31,7 +31,8 @@ Line::Fate Line::decide(const Arrival& arrival) {
     delay_ = delays_.next();
     twice_ = duplicates_.next();
     statistics_.arrived(arrival.time, arrival.bytes, arrival.oversized);
-    if (outage_.down() || outage_losses_.at(number_) < outage_.share) {
+    const Outage outage = outages_.at(arrival.time);
+    if (outage.down() || outage_losses_.at(number_) < outage.share) {
         statistics_.outage(arrival.time);
         return Fate::kOutage;
     }
@@ -87,7 +88,7 @@ void Line::advance(Pool& pool, Departures& departures, std::int64_t until) {
 }
 
 bool Line::leaves(const Packet& packet) {
-    if (!outage_.down()) return true;
+    if (!outages_.at(packet.planned).down()) return true;
     if (statistics_.counts(packet.run)) statistics_.outage(packet.planned);
     return false;
 }

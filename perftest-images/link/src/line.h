@@ -14,7 +14,7 @@ namespace k8sdds {
 
 class Line {
 public:
-    Line(const LinkConfig& link, bool up, std::uint64_t seed, const Outage& outage, std::uint16_t index);
+    Line(const LinkConfig& link, bool up, std::uint64_t seed, const Outages& outages, std::uint16_t index);
 
     void start(std::int64_t now);           // the first packet from now on gets the first decisions
     void stop() { statistics_.stop(); }
@@ -49,7 +49,7 @@ private:
     Delays delays_;
     Duplicates duplicates_;
     Stream outage_losses_;
-    const Outage& outage_;
+    const Outages& outages_;
     Bottleneck bottleneck_;
     Statistics statistics_;
     std::uint16_t index_;

@@ -22,8 +22,8 @@ constexpr std::size_t kPackets = 1 << 17, kRoom = 2048;
 int simulate(const Config& config, const LinkConfig& link, bool up, std::int64_t start) {
     Pool pool(kPackets, kRoom, 0, 0);
     Departures departures(kPackets);
-    Outage outage;
-    Line line(link, up, config.seed, outage, 0);
+    Outages outages;
+    Line line(link, up, config.seed, outages, 0);
     line.start(start);
     std::map<std::uint64_t, std::string> results;
     std::uint64_t number = 0;
@@ -52,7 +52,7 @@ int simulate(const Config& config, const LinkConfig& link, bool up, std::int64_t
         if (kind == "outage") {
             std::string words;
             std::getline(std::cin >> std::ws, words);
-            outage = parse_outage(words);
+            outages.change(arrival.time, parse_outage(words));
             continue;
         }
         const Line::Fate fate = line.decide(arrival);

@@ -137,6 +137,10 @@ class Wire:
     def ask(self, line: str) -> str:
         """Send a command and return its answer."""
         self.write(line)
+        return self.answer()
+
+    def answer(self) -> str:
+        """Return the answer to the last command."""
         assert self.process is not None and self.process.stdout is not None
         assert select.select([self.process.stdout], [], [], TIMEOUT_S)[0], "no answer"
         return self.process.stdout.readline()

@@ -61,6 +61,12 @@ def send(sender: socket.socket, numbers: range, size: int = FRAME) -> None:
         sender.send(frame(number, size))
 
 
+def program(wire: Wire) -> int:
+    """Return the process of k8sdds-link, which is a child of the one that entered the namespace."""
+    pid = wire.process.pid
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text() or pid)
+
+
 def planned(folder: Path, values: Values, count: int, direction: str = "up") -> list[int]:
     """Return the numbers of the frames that pass, twice if they are duplicated, by the decisions without sockets."""
     fates, _ = decide(folder, values, evenly(count, size=FRAME, kind="other"), direction)
@@ -145,6 +151,62 @@ def test_outages_by_command(wire: Wire, name: str) -> None:
     assert received(b, 3) == list(range(3))
 
 
+def test_packets_belong_to_the_state_in_which_they_arrived(wire: Wire) -> None:
+    """A machine that is busy stops the program for a while."""
+    wire.start(config())
+    a, b = wire.raw("a"), wire.raw("b")
+    wire.ask("start")
+    for state, passes in (("100", True), ("off", False)):
+        os.kill(program(wire), signal.SIGSTOP)
+        send(a, range(1500))
+        wire.write(f"outage {LINK} {state}")
+        os.kill(program(wire), signal.SIGCONT)
+        wire.answer()
+        assert (received(b, 1500) == list(range(1500))) if passes else is_silent(b)
+    counted = wire.stop()
+    assert counted["dropped"]["outage"] == counted["packets_out"] == 1500 and balance(counted) == 0
+
+
+def test_outages_at_a_time_do_not_depend_on_when_the_program_runs(wire: Wire) -> None:
+    wire.start(config())
+    a, b = wire.raw("a"), wire.raw("b")
+    wire.ask("start")
+    asked_us = time.monotonic_ns() // 1000 + 200_000
+    failed_us = int(wire.ask(f"outage {LINK} 100 at {asked_us}"))
+    repaired_us = int(wire.ask(f"outage {LINK} off at {asked_us + 200_000}"))
+    assert failed_us >= asked_us and repaired_us - failed_us == 200_000
+    os.kill(program(wire), signal.SIGSTOP)
+    sent: list[tuple[float, float]] = []
+    while time.monotonic() < repaired_us / 1e6 + 0.1:
+        before = time.monotonic()
+        send(a, range(len(sent), len(sent) + 1))
+        sent.append((before, time.monotonic()))
+        time.sleep(0.001)
+    os.kill(program(wire), signal.SIGCONT)
+    arrived = set(received(b, wire.stop()["packets_out"]))
+    failed, repaired = failed_us / 1e6, repaired_us / 1e6
+    # A packet at the border belongs to either side.
+    for number, (before, after) in enumerate(sent):
+        if after < failed - 0.01 or before > repaired + 0.01:
+            assert number in arrived
+        if failed + 0.01 < before and after < repaired - 0.01:
+            assert number not in arrived
+
+
+def test_states_whose_time_has_passed_delay_those_that_follow(wire: Wire) -> None:
+    wire.start(config())
+    a, b = wire.raw("a"), wire.raw("b")
+    started_us = int(wire.ask("start"))
+    failed_us = int(wire.ask(f"outage {LINK} 100 at 1"))
+    assert failed_us >= started_us
+    assert int(wire.ask(f"outage {LINK} off at 60000001")) == failed_us + 60_000_000
+    send(a, range(5))
+    assert is_silent(b)
+    wire.ask(f"outage {LINK} off")  # cancels what was to follow
+    send(a, range(5))
+    assert received(b, 5) == list(range(5))
+
+
 def test_a_full_queue_is_counted(wire: Wire) -> None:
     wire.start(config({"rate": {"mbit": 2}, "queue": {"packets": 10}}))
     a, b = wire.raw("a"), wire.raw("b")
@@ -172,12 +234,9 @@ def test_packets_that_it_missed_are_counted(wire: Wire) -> None:
     wire.start(config())
     a, b = wire.raw("a"), wire.raw("b")
     wire.ask("start")
-    program = int(
-        Path(f"/proc/{wire.process.pid}/task/{wire.process.pid}/children").read_text() or wire.process.pid
-    )
-    os.kill(program, signal.SIGSTOP)
+    os.kill(program(wire), signal.SIGSTOP)
     send(a, range(5000))
-    os.kill(program, signal.SIGCONT)
+    os.kill(program(wire), signal.SIGCONT)
     counted = wire.stop()
     assert counted["dropped"]["missed"] > 0
     assert counted["packets_in"] + counted["dropped"]["missed"] == 5000
@@ -336,6 +395,7 @@ def test_an_interface_that_is_down_and_one_that_is_deleted(wire: Wire) -> None:
         ("go\n", 2, 'standard input: "go" is not start, stop, or outage NAME STATE'),
         ("outage node0\n", 2, f"outage: {STATES}"),
         ("outage node0 101\n", 2, f"outage: {STATES}"),
+        ("outage node0 off at 0\n", 2, "outage: after 'at', microseconds of CLOCK_MONOTONIC are required"),
         ("outage node0 rate 0\n", 2, f"outage: {STATES}"),
         ("outage node9 100\n", 2, 'standard input: outage: no link has the name "node9"'),
         ("x" * 10_000, 2, "standard input: a line is longer than 4096 bytes"),

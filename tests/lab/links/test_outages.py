@@ -54,7 +54,7 @@ def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) ->
     assert len(records) == 7
     for record in records:
         outage = arrivals.interruption(run.raw(record["trial_id"], record["attempt"]))
-        assert outage is not None and outage.length_s > 0.9 * LENGTH_S
+        assert outage is not None and outage.length_s == pytest.approx(LENGTH_S)
         assert record["outage_s"] == pytest.approx(outage.length_s)
         failed, other = ("node0", "node1") if record["outage_where"] == "publisher" else ("node1", "node0")
         assert outage.node == failed
