@@ -25,15 +25,21 @@ CAPACITY_PER_S = 100_000
 
 
 def differing(link: Link, conditions: link_statistics.Conditions, duration_s: float) -> str:
-    """Return how links with the conditions of a record differed from the requested ones; empty if they did not."""
-    for node, directions in conditions.items():
-        for name, wanted in link.directions.items():
-            found = directions[name]
-            for why in (
-                *_differences(wanted, found, link.is_shaped),
-                *_outage_differences(link, found, duration_s),
-            ):
-                return f"{name} of {node}: {why}"
+    """Return how links with the conditions of a record differed from the requested ones; empty if they did not.
+
+    Late packets are named only if nothing else differed.
+    """
+    directions = [
+        (f"{name} of {node}", wanted, found[name])
+        for node, found in conditions.items()
+        for name, wanted in link.directions.items()
+    ]
+    for where, wanted, seen in directions:
+        for why in (*_differences(wanted, seen), *_outage_differences(link, seen, duration_s)):
+            return f"{where}: {why}"
+    for where, _, seen in directions:
+        if why := _lateness(seen, link.is_shaped):
+            return f"{where}: {why}"
     return ""
 
 
@@ -55,21 +61,28 @@ def _outage_differences(link: Link, seen: Mapping[str, Any], duration_s: float) 
         yield f"the outages lasted {seen['outage_s']:.3f} s of the measured interval, not {wanted_s:.3f} s"
 
 
-def _differences(wanted: Direction, seen: Mapping[str, Any], is_shaped: bool) -> Iterator[str]:
+def _differences(wanted: Direction, seen: Mapping[str, Any]) -> Iterator[str]:
     if any(getattr(wanted, part) for part in PARTS) and seen["packets"] is None:
         yield "what its queues did was not counted"
         return
     yield from _emulator_faults(seen)
-    least_us = MAX_ERROR_US if is_shaped else MAX_FORWARDING_US
-    allowed_us = max(least_us, MAX_ERROR_SHARE * (seen["delay_p99_us"] or 0))
-    error_us = seen["delay_error_p99_us"]
-    if error_us is not None and error_us > allowed_us:
-        yield f"1 % of the packets were late by {error_us:.0f} µs or more; at most {allowed_us:.0f} µs are allowed"
     loss = wanted.loss or Loss(percent=0)
     if loss.mean_percent is None:
         yield from _pattern_differences(link_files.values(loss), seen)
     else:
         yield from _loss_differences(loss, loss.mean_percent / 100, seen)
+
+
+def _lateness(seen: Mapping[str, Any], is_shaped: bool) -> str:
+    """Return how late packets left, if that is more than allowed, or an empty string."""
+    least_us = MAX_ERROR_US if is_shaped else MAX_FORWARDING_US
+    allowed_us = max(least_us, MAX_ERROR_SHARE * (seen["delay_p99_us"] or 0))
+    error_us = seen["delay_error_p99_us"]
+    if error_us is None or error_us <= allowed_us:
+        return ""
+    return (
+        f"1 % of the packets were late by {error_us:.0f} µs or more; at most {allowed_us:.0f} µs are allowed"
+    )
 
 
 def _emulator_faults(seen: Mapping[str, Any]) -> Iterator[str]:

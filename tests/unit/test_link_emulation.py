@@ -276,6 +276,15 @@ def test_late_packets_are_found() -> None:
     assert late == "up of node0: 1 % of the packets were late by 201 µs or more; at most 200 µs are allowed"
 
 
+def test_late_packets_hide_nothing_else() -> None:
+    statistics = simulated(Loss(percent=0), 20_000, 1, error_us=2000)
+    assert "late by 2000 µs" in differing(Link(), statistics)
+    lost = differing(Link(down={"loss": {"percent": 1}}), statistics)
+    assert lost == "down of node0: 0 of 20000 packets were lost, not 1 %"
+    outage = Link(outages={"at_s": 1, "for_s": 0.5}, engine=USERSPACE)
+    assert "0 outages began in the measured interval, not 1" in differing(outage, statistics)
+
+
 @pytest.mark.parametrize(
     ("cause", "text"),
     [("missed", "about 100,000 packets/s in each direction"), ("overflow", "lower the rate or the delay")],
