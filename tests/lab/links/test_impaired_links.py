@@ -16,7 +16,7 @@ from k8sdds.model.link import Link
 from k8sdds.results.run_folder import RunFolder
 from tests.chaos import descendants
 from tests.conftest import K8SDDS, Command, environment
-from tests.measuring import LATE
+from tests.measuring import LATE, attempts_over_links
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -24,14 +24,14 @@ EXPERIMENT = """\
 name: impaired
 baseline: host
 repetitions: 1
-duration_s: 1
+duration_s: 4
 warmup_s: 0.2
 max_loss_percent: 90
 link:
   nodes: subscribers
   engine: userspace
   down: {{loss: {{file: pattern}}, delay: {{mean_us: 3000}}}}
-  outages: {{at_s: 0.4, for_s: 0.2}}
+  outages: {{at_s: 1, for_s: 1}}
 sweeps:
   - networks: [{networks}]
     test: paced
@@ -50,10 +50,9 @@ def started(folder: Path, networks: str) -> Path:
 
 def test_packets_are_lost_delayed_and_interrupted_as_asked(k8sdds: Command, tmp_path: Path) -> None:
     k8sdds("run", str(started(tmp_path, "host, flannel-vxlan")), "-o", str(tmp_path / "out"), timeout_s=200)
-    attempts = RunFolder.open(tmp_path / "out").attempts()
+    attempts = attempts_over_links(tmp_path / "out")
     assert {record["network"] for record in attempts} == {"host", "flannel-vxlan"}
     for record in attempts:
-        assert record["valid"] or LATE in record["reason"], record["reason"]
         link = Link.model_validate(record["link"])
         assert record["fingerprint"]["link"] == link.fingerprint and link.engine == "userspace"
         engine = record["link_engine"]
@@ -67,7 +66,8 @@ def test_packets_are_lost_delayed_and_interrupted_as_asked(k8sdds: Command, tmp_
             all(length == 1 for length, _ in found["loss_bursts"][:1]) and down["burst_mean_packets"] < 1.03
         )
         assert down["outage_drops"] > 0 and not up["lost"]
-        assert down["outages"] == 1 and down["outage_s"] >= 0.2
+        # However busy the machine is: the forwarder knows the times of the outage before.
+        assert down["outages"] == 1 and down["outage_s"] == 1
         assert down["delay_p50_us"] >= 3000
         # What the subscriber did not get was lost or dropped on its link; other packets are those of discovery.
         assert 0 < record["lost"] <= down["lost"] + down["outage_drops"]
