@@ -77,7 +77,7 @@ def experiment(sweeps: str, **keys: object) -> str:
 
 
 def measured(
-    k8sdds: Command, folder: Path, text: str, *args: str, timeout_s: float = 400
+    k8sdds: Command, folder: Path, text: str, *args: str, timeout_s: float = 600
 ) -> list[dict[str, Any]]:
     """Run an experiment, given as text, into `out` of the folder; return the last attempts, which must all be valid."""
     path = folder / "experiment.yaml"

@@ -104,7 +104,7 @@ def user(admin: KubernetesClient, one_machine: Deployed, tmp_path_factory: pytes
 def k8sdds(user: User, tmp_path: Path) -> Command:
     """Run the command as a user with minimal rights, in an empty folder."""
 
-    def run(*args: str, timeout_s: float = 300, **more: Any) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, timeout_s: float = 600, **more: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(K8SDDS), *args], capture_output=True, text=True, timeout=timeout_s, cwd=tmp_path,
             env=environment(tmp_path), stdin=subprocess.DEVNULL, **more,

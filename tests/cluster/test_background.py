@@ -51,6 +51,6 @@ def test_busy_processes_run_on_the_requested_cores(user: User, k8sdds: Command, 
 @pytest.mark.usefixtures("nothing_left")
 def test_a_core_that_the_node_does_not_have_is_refused(user: User, k8sdds: Command, tmp_path: Path) -> None:
     (tmp_path / "busy.yaml").write_text(EXPERIMENT.replace("CORES", "[4095]").replace("CORE", "0"))
-    done = k8sdds("run", "busy.yaml", *user.options, "-o", "out", timeout_s=300)
+    done = k8sdds("run", "busy.yaml", *user.options, "-o", "out")
     assert done.returncode == 3, done.stderr
     assert "background.cpus: pods on node" in done.stderr and "cannot use core 4095, only 0" in done.stderr

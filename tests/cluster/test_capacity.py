@@ -32,7 +32,7 @@ def test_the_number_of_subscribers_grows_until_the_largest(
     user: User, k8sdds: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "fan-out.yaml").write_text(EXPERIMENT)
-    done = k8sdds("run", "fan-out.yaml", *user.options, "-o", "out", timeout_s=400)
+    done = k8sdds("run", "fan-out.yaml", *user.options, "-o", "out")
     assert done.returncode == 0, done.stderr
     run = RunFolder.open(tmp_path / "out")
     valid = valid_attempts(run.path)

@@ -32,7 +32,7 @@ sweeps:
 
 @pytest.mark.long
 def test_pods_start_at_once(user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path) -> None:
-    last = measured(k8sdds, tmp_path, STARTS, *user.options, timeout_s=600)
+    last = measured(k8sdds, tmp_path, STARTS, *user.options)
     run = RunFolder.open(tmp_path / "out")
     assert sorted(record["pods"] for record in last) == [1, 1, 2, 2, 20, 20, 20, 20]
     for record in last:

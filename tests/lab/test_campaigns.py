@@ -127,7 +127,7 @@ def test_the_command_in_the_report_reproduces_the_campaign(
 @pytest.mark.long
 def test_twelve_subscribers_lose_no_sample(k8sdds: Command, tmp_path: Path) -> None:
     args = ("multicast-12sub", "--network", "weavenet", "--repeat", "1", "--duration", "0.5", "-o", "out")
-    done = k8sdds("run", *args, timeout_s=200)
+    done = k8sdds("run", *args)
     assert done.returncode == 0, done.stderr
     records = last_attempts(tmp_path / "out")
     kinds = Counter((record["network"], record["transport"], record["test"]) for record in records)

@@ -16,7 +16,7 @@ from k8sdds.model.link import Link
 from k8sdds.results.run_folder import RunFolder
 from tests.chaos import descendants
 from tests.conftest import K8SDDS, Command, environment
-from tests.measuring import LATE, attempts_over_links
+from tests.measuring import ENDS_S, LATE, attempts_over_links
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -49,7 +49,7 @@ def started(folder: Path, networks: str) -> Path:
 
 
 def test_packets_are_lost_delayed_and_interrupted_as_asked(k8sdds: Command, tmp_path: Path) -> None:
-    k8sdds("run", str(started(tmp_path, "host, flannel-vxlan")), "-o", str(tmp_path / "out"), timeout_s=200)
+    k8sdds("run", str(started(tmp_path, "host, flannel-vxlan")), "-o", str(tmp_path / "out"))
     attempts = attempts_over_links(tmp_path / "out")
     assert {record["network"] for record in attempts} == {"host", "flannel-vxlan"}
     for record in attempts:
@@ -91,7 +91,7 @@ def test_a_killed_forwarder_costs_no_attempt(tmp_path: Path) -> None:
             assert any(line.startswith("[1/1]") for line in command.stdout)
             (forwarder,) = forwarders(command.pid)
             os.kill(forwarder, signal.SIGKILL)
-            command.communicate(timeout=200)
+            command.communicate(timeout=ENDS_S)
         finally:
             command.kill()
     first, *others = RunFolder.open(tmp_path / "out").attempts()

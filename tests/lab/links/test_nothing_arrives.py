@@ -31,7 +31,7 @@ sweeps:
 def test_large_samples_over_a_lossy_link_are_all_lost(k8sdds: Command, tmp_path: Path) -> None:
     """A sample of 512 KiB has some 350 packets, of which 40 % are lost."""
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
-    done = k8sdds("run", "experiment.yaml", "-o", "out", timeout_s=200)
+    done = k8sdds("run", "experiment.yaml", "-o", "out")
     records = attempts_over_links(tmp_path / "out")
     assert {record["middleware"] for record in records} == {"cyclonedds", "fastdds"}, done.stderr
     assert (tmp_path / "out/report/report.html").exists() == any(record["valid"] for record in records)

@@ -48,7 +48,7 @@ def dropped(record: dict[str, Any]) -> dict[str, int]:
 
 def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) -> None:
     (tmp_path / "outages.yaml").write_text(EXPERIMENT)
-    k8sdds("run", "outages.yaml", "-o", "out", timeout_s=200)
+    k8sdds("run", "outages.yaml", "-o", "out")
     run = RunFolder.open(tmp_path / "out")
     records = attempts_over_links(tmp_path / "out")
     assert len(records) == 7
@@ -104,7 +104,7 @@ SENT = 5 * RATE
 
 def test_what_subscribers_get_when_other_parts_fail(k8sdds: Command, tmp_path: Path) -> None:
     (tmp_path / "parts.yaml").write_text(PARTS)
-    k8sdds("run", "parts.yaml", "-o", "out", timeout_s=300)
+    k8sdds("run", "parts.yaml", "-o", "out")
     run = RunFolder.open(tmp_path / "out")
     records: dict[str, list[dict[str, Any]]] = {}
     for record in attempts_over_links(tmp_path / "out"):

@@ -52,7 +52,7 @@ def written(folder: Path, networks: str, test: str, families: str = "[ipv4]", du
 
 def measured(k8sdds: Command, folder: Path, *experiment: str) -> None:
     """Run an experiment, and check the times of all pods."""
-    done = k8sdds("run", written(folder, *experiment), "-o", "out", timeout_s=300)
+    done = k8sdds("run", written(folder, *experiment), "-o", "out")
     assert done.returncode == 0, done.stderr
     run = RunFolder.open(folder / "out")
     for record in run.attempts():

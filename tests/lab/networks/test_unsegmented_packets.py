@@ -29,7 +29,7 @@ def test_every_network_carries_packets_that_are_not_segmented_yet(k8sdds: Comman
         "name: tcp\nbaseline: host\nrepetitions: 1\nduration_s: 1\nwarmup_s: 0\nsweeps:\n"
         f"  - {{networks: [{', '.join(NETWORKS)}], test: tcp-stream, payload_bytes: 131072}}\n"
     )
-    done = k8sdds("run", "./tcp.yaml", "-o", "out", timeout_s=300)
+    done = k8sdds("run", "./tcp.yaml", "-o", "out")
     assert done.returncode == 0, done.stdout + done.stderr
     valid = [record for record in RunFolder.open(tmp_path / "out").attempts() if record["valid"]]
     shares = {

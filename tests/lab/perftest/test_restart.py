@@ -43,8 +43,10 @@ def test_a_killed_subscriber_keeps_its_log_and_is_replaced(perftest, tmp_path: P
     assert result["sent"] == publisher.k8sdds["sent"] == RATE * LENGTH_S
     lost = result["lost"] - sum(one.samples for one in before)
     assert lost >= RATE * 0.2 - 2
+    # However late samples arrive on a busy machine: those between these two are lost.
+    due_us = after[0].at_us - after[0].max_delay_us - (before[-1].at_us - before[-1].delay_us)
+    assert lost == pytest.approx(due_us * RATE / 1e6 - 1, abs=1)
     blind_us = after[0].at_us - before[-1].at_us
-    assert lost == pytest.approx(blind_us * RATE / 1e6, abs=3)
     # Its interval is the rest of that of the publisher.
     assert result["warmup_s"] == 0 and result["arrivals"]["blind_ns"] < blind_us * 1000
 
