@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.chaos import Chaos, descendants
+from k8sdds.model.trial import STANDBY
+from k8sdds.results.run_folder import RunFolder
+from tests.chaos import Chaos, command_line, descendants
 from tests.conftest import environment
-from tests.measuring import experiment
+from tests.measuring import ENDS_S, LATE, experiment, running, wait, wait_for_trial
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -36,6 +40,30 @@ def test_killed_outages_leave_nothing_behind(what: str, tmp_path: Path) -> None:
     campaign.require_one_valid_attempt_per_trial()
     # A busy machine can be too late to forward packets.
     assert campaign.reasons() <= {"part-failed", "link"}
+
+
+def test_the_end_of_the_pod_that_replaces_another_costs_no_attempt(tmp_path: Path) -> None:
+    outage = "{name: outage, after_s: 4, for_s: 1, what: pod}"
+    sweep = f"  - {{networks: host, test: {outage}, rate: 100}}\n"
+    (tmp_path / "experiment.yaml").write_text(experiment(sweep, baseline="host", duration_s=8))
+    with running(tmp_path, "experiment.yaml", "-o", "out") as campaign:
+        wait_for_trial(campaign, 1)
+
+        def pids(program: str, *arguments: str) -> list[int]:
+            lines = {pid: command_line(pid) for pid in descendants(campaign.pid)}
+            return [
+                pid
+                for pid, (name, *rest) in lines.items()
+                if name.endswith(program) and {*arguments} <= {*rest}
+            ]
+
+        wait(lambda: pids("k8sdds-perftest"), campaign, "no participant")
+        (pod,) = pids("k8sdds-supervisor", "pause", STANDBY.name)
+        os.kill(pod, signal.SIGKILL)
+        campaign.communicate(timeout=ENDS_S)
+    first, *others = RunFolder.open(tmp_path / "out").attempts()
+    assert first["reason"] == "part-failed: host: pod standby has ended"
+    assert others and all(record["valid"] or LATE in record["reason"] for record in others)
 
 
 @pytest.mark.long

@@ -91,20 +91,28 @@ class LabSession(Session):
 
     @override
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        with self._lab.discarding_failed(trial.cell):
-            failed = self.failed_part(trial)
-            if failed:
-                raise PartFailed(failed)
-            failing = outage.of_trial(self._network(trial), trial, launches[0].directory.parent)
-            try:
+        breaks = False
+        try:
+            with self._lab.discarding_failed(trial.cell):
+                self._require_parts(trial)
+                failing = outage.of_trial(self._network(trial), trial, launches[0].directory.parent)
+                breaks = failing is not None and failing.breaks
                 measurement = self._run(trial, launches, deadline_s, failing)
-            finally:
-                if failing and failing.breaks:
-                    self.discard(trial)
-            if failing and failing.breaks:
-                # The other trials of the block use this lab network, too.
-                self._lab.up([trial.cell])
-            return measurement
+                if breaks:
+                    # Afterwards, it is not known any more.
+                    self._require_parts(trial)
+        finally:
+            if breaks:
+                self.discard(trial)
+        if breaks:
+            # The other trials of the block use this lab network, too.
+            self._lab.up([trial.cell])
+        return measurement
+
+    def _require_parts(self, trial: Trial) -> None:
+        """Raise PartFailed if a part of the lab network has ended."""
+        if failed := self.failed_part(trial):
+            raise PartFailed(failed)
 
     @override
     def failed_part(self, trial: Trial) -> str:
