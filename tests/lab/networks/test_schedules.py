@@ -34,7 +34,7 @@ def test_samples_arrive_with_the_sizes_of_the_file(k8sdds: Command, tmp_path: Pa
     last = measured(k8sdds, tmp_path, experiment(SWEEP, baseline="host", duration_s=2 * PERIOD_S))
     assert len(last) == 4
     run = RunFolder.open(tmp_path / "out")
-    (copy,) = (run.path / "schedules").iterdir()
+    (copy,) = (run.path / "schedules").glob("*/two-sizes.txt")
     assert copy.read_text() == text
     sent = 2 * len(SAMPLES)
     sizes = Counter(size for _, size in SAMPLES * 2)
