@@ -431,7 +431,7 @@ def _sqlite() -> list[bytes]:
 
 
 def _recorded_application(path: Path) -> None:
-    written = recorded_application.write("mine", path, schedules="mine")
+    written = recorded_application.write("mine", path, prefix="mine")
     yaml_text.parse(written.text, Application, "written.yaml")
     for text in written.schedules.values():
         schedule_file.parse(text)
