@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,13 +35,13 @@ def differing(link: Link, conditions: link_statistics.Conditions, duration_s: fl
         for node, found in conditions.items()
         for name, wanted in link.directions.items()
     ]
-    for where, wanted, seen in directions:
-        for why in (*_differences(wanted, seen), *_outage_differences(link, seen, duration_s)):
-            return f"{where}: {why}"
-    for where, _, seen in directions:
-        if why := _lateness(seen, link.is_shaped):
-            return f"{where}: {why}"
-    return ""
+    differences = (
+        f"{where}: {why}"
+        for where, wanted, seen in directions
+        for why in (*_differences(wanted, seen), *_outage_differences(link, seen, duration_s))
+    )
+    late = (f"{where}: {why}" for where, _, seen in directions if (why := _lateness(seen, link.is_shaped)))
+    return next(itertools.chain(differences, late), "")
 
 
 def _outage_differences(link: Link, seen: Mapping[str, Any], duration_s: float) -> Iterator[str]:

@@ -99,7 +99,7 @@ class LabSession(Session):
                 breaks = failing is not None and failing.breaks
                 measurement = self._run(trial, launches, deadline_s, failing)
                 if breaks:
-                    # Afterwards, it is not known any more.
+                    # `discard` forgets which parts have ended.
                     self._require_parts(trial)
         finally:
             if breaks:

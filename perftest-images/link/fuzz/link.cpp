@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     try {
         const auto& [outage, time] = parse_change({reinterpret_cast<const char*>(data), size});
         fuzz::require(outage.share >= 0 && outage.share <= 1 && outage.mbit >= 0, "an outage is a share or a rate");
-        fuzz::require(time >= 0, "a time is positive");
+        fuzz::require(time >= 0, "a time is not negative");
     } catch (const Failure&) {
     }
     try {

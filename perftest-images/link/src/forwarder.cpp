@@ -201,7 +201,7 @@ void Forwarder::obey(const std::string& line) {
     if (line == "start") return start();
     if (line == "stop") return stop();
     if (line.rfind("outage ", 0) == 0) return change_outage(line.substr(7));
-    throw Failure(kUsage, "standard input: " + json_text(line) + " is not start, stop, or outage NAME STATE");
+    throw Failure(kUsage, "standard input: " + json_text(line) + " is not start, stop, or outage NAME STATE [at TIME]");
 }
 
 void Forwarder::start() {

@@ -1,4 +1,4 @@
-// What happens to a link by command, until the next one.
+// What happens to a link by command: from the command or from a stated time on, until the next change.
 #pragma once
 
 #include <cstdint>

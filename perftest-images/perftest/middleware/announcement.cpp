@@ -17,7 +17,8 @@ bool has_valid_values(const Announcement& a) {
         return within(v[0], 1, last_port) && within(v[1], 1, last_port) && within(v[2], 0, 1) && within(v[3], 0, last_port);
     case Kind::start:                                      // test with a flag, warm-up, deadline, length, clock, its offset,
                                                            // instances, schedule
-        return a.run != 0 && within(v[0] & ~lengths_vary_flag, 0, static_cast<int64_t>(Test::paced)) &&
+        return a.run != 0 &&
+               (within(v[0], 0, static_cast<int64_t>(Test::paced)) || v[0] == (static_cast<int64_t>(Test::paced) | lengths_vary_flag)) &&
                within(v[1], 0, longest_ns) && within(v[2], 0, longest_ns) && is_data_length(v[3]) && within(v[5], -latest_ns, latest_ns) &&
                within(v[6], 0, max_instances) && within(v[7], 0, longest_ns);
     case Kind::end:                                        // samples, clock offset
