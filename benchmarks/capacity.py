@@ -75,7 +75,6 @@ import sys
 sys.path.insert(0, {folder!r})
 from k8sdds.campaign import capacity_search
 from k8sdds.cli.main import run
-from k8sdds.system.grouping import Row
 import capacity
 capacity_search.Search = getattr(capacity, {method!r})
 sys.argv = ["k8sdds", "run", {experiment!r}, "--output", {output!r}, "--quiet"]

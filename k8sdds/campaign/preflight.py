@@ -28,8 +28,8 @@ OVERHEAD_S = 0.3
 START_CPU_S, MATCH_CPU_S = 0.05, 0.001
 """CPU time that a participant needs at least to start, and to find each other one: 81 of Cyclone DDS needed 13 s."""
 
-MANY_PERIODS = 10
-"""Periods of a recorded schedule in a trial of which a part of one more changes the rate by less than 10 %."""
+MAX_RATE_DIFFERENCE = 0.05
+"""Largest difference between the rates of a recorded schedule and of a trial that needs no note, as a share."""
 SEARCH_TRIALS = (15, 35)
 """Trials that a search for a capacity usually needs, with its measurements of the delay."""
 
@@ -213,19 +213,16 @@ def notes(expansion: Expansion, cores: int | None = None) -> list[str]:
 
 
 def _cut_schedules(expansion: Expansion) -> list[str]:
-    """Return a note for each recorded schedule of which trials do not measure whole periods, if they measure few."""
+    """Return a note for each recorded schedule of whose periods trials measure parts with another rate."""
     duration_s = expansion.experiment.duration_s
-    periods = {
-        cell.schedule: schedule_file.read(cell.schedule)[1].period_us / 1e6
-        for cell in expansion.cells
-        if cell.schedule
+    schedules = {
+        cell.schedule: schedule_file.read(cell.schedule)[1] for cell in expansion.cells if cell.schedule
     }
     return [
-        f"trials of {duration_s:g} s measure {number:.3g} periods of {Path(file).name}, so that their rate is not"
-        f" that of the file: set duration_s to a multiple of {period_s:g}"
-        for file, period_s in periods.items()
-        if (number := duration_s / period_s) < 1
-        or (number < MANY_PERIODS and abs(number - round(number)) > 0.01)
+        f"trials of {duration_s:g} s send {found:.3g} samples per second of {Path(file).name}, which has"
+        f" {schedule.rate:.3g} in its period: set duration_s to a multiple of {schedule.period_us / 1e6:g}"
+        for file, schedule in schedules.items()
+        if abs((found := schedule.rate_of(duration_s)) / schedule.rate - 1) > MAX_RATE_DIFFERENCE
     ]
 
 

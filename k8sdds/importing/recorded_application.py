@@ -10,7 +10,7 @@ from pathlib import Path
 
 from k8sdds.importing import recording
 from k8sdds.importing.recorded_topics import PAUSE_NS, Distribution, Topic
-from k8sdds.importing.recorded_windows import Windows
+from k8sdds.importing.recorded_windows import MAX_DIFFERENCE, Windows
 from k8sdds.model import schedule_file
 from k8sdds.model.application import MAX_FLOWS
 from k8sdds.model.axis import counted
@@ -153,10 +153,9 @@ def write(
         )
     source = one_line(escaped(path.resolve().name), 100)
     names = _names(flows)
-    recorded = _schedules(path, progress, source, flows) if prefix else {}
+    recorded, duration_s = _schedules(path, progress, source, flows) if prefix else ({}, _duration_s(flows))
     files = {f"{prefix}-{names[index]}.txt": text for index, text in recorded.items()}
     scheduled = dict(zip(recorded, files, strict=True))
-    duration_s = math.ceil(max([_duration_s(flows), *map(_period_s, recorded.values())]))
     body = _body(name, source, flows, names, scheduled, duration_s)
     header = _header(source, flows, len(topics), scheduled)
     return Written("\n".join([*header, "", *body, *_rest(left_out)]) + "\n", files)
@@ -164,22 +163,32 @@ def write(
 
 def _schedules(
     path: Path, progress: recording.Progress, source: str, flows: Sequence[_Flow]
-) -> dict[int, str]:
-    """Return the schedules of the flows that have one, by the index of the flow."""
-    length_ns = _duration_s(flows) * 10**9
+) -> tuple[dict[int, str], float]:
+    """Return the schedules of the flows that have one, by the index of the flow, and how long a trial is, in seconds.
+
+    A trial is as long as the longest period. A schedule of which it would send another rate is left out.
+    """
+    length_s = _duration_s(flows)
     topics = {index: flow.topics[0] for index, flow in enumerate(flows) if flow.is_recorded}
-    windows = {topic.name: Windows(length_ns, topic.rate, topic.sizes.mean) for topic in topics.values()}
+    windows = {
+        topic.name: Windows(length_s * 10**9, topic.rate, topic.sizes.mean_of_at_least(MIN_SAMPLE_BYTES))
+        for topic in topics.values()
+    }
     if windows:
         recording.read(path, progress, windows)
     texts = {
         index: windows[topic.name].text(f"{topic.name}, {topic.type or 'unknown type'}, of {source}")
         for index, topic in topics.items()
     }
-    return {index: text for index, text in texts.items() if text and _period_s(text) <= MAX_PERIOD_S}
-
-
-def _period_s(schedule: str) -> float:
-    return schedule_file.parse(schedule).period_us / 1e6
+    parsed = {index: schedule_file.parse(text) for index, text in texts.items() if text}
+    parsed = {index: each for index, each in parsed.items() if each.period_us <= MAX_PERIOD_S * 1e6}
+    duration_s = max([length_s, *(each.period_us / 1e6 for each in parsed.values())])
+    kept = [
+        index
+        for index, each in parsed.items()
+        if 1 / MAX_DIFFERENCE <= each.rate_of(duration_s) / each.rate <= MAX_DIFFERENCE
+    ]
+    return {index: texts[index] for index in kept}, duration_s
 
 
 def _left_out(topic: Topic) -> str:
@@ -266,7 +275,7 @@ def _body(
     flows: Sequence[_Flow],
     names: Sequence[str],
     scheduled: Mapping[int, str],
-    duration_s: int,
+    duration_s: float,
 ) -> list[str]:
     lines = [
         f"name: {yaml_template.flow(name)}",
@@ -278,7 +287,7 @@ def _body(
     return [
         *lines,
         f"repetitions: {REPETITIONS}",
-        f"duration_s: {duration_s}  # of a trial; long enough for the proposed limits and a period of each schedule",
+        f"duration_s: {duration_s:.12g}  # of a trial: for the proposed limits, and a period of each schedule",
     ]
 
 

@@ -75,6 +75,11 @@ class Distribution:
                 return min(max(value, self.low), self.high)
         return self.high
 
+    def mean_of_at_least(self, least: int) -> float:
+        """Return the mean of the values, with this one instead of each smaller one."""
+        count, total = self.part(lambda value: value < least)
+        return self.mean + (count * least - total) / self.number
+
     def part(self, belongs: Callable[[int], bool]) -> tuple[int, int]:
         """Return the number and the sum of the values that belong to a part."""
         found = [(value, count) for value, count in self.counts.items() if belongs(value)]

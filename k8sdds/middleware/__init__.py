@@ -107,13 +107,17 @@ def config_checksum(name: str, path: str) -> str:
 
 def config_copy(cell: Cell) -> str:
     """Return the name of the run folder's copy of a cell's configuration file, which depends on its content."""
-    return f"{Path(config_name(cell)).stem}{_mark(cell)}{find(cell.middleware).config_suffix}"
+    name = Path(config_name(cell))
+    return f"{name.stem}{_mark(cell)}{name.suffix}"
 
 
 def config_name(cell: Cell) -> str:
-    """Return the name of the user's configuration file, also if a resumed campaign names the run folder's copy."""
-    path = Path(cell.middleware_config)
-    return f"{path.stem.removesuffix(_mark(cell))}{path.suffix}"
+    """Return the recorded name of a cell's configuration file, with the suffix that its middleware needs.
+
+    The cells of a resumed campaign name the run folder's copy of the file.
+    """
+    stem = Path(cell.middleware_config).stem.removesuffix(_mark(cell))
+    return f"{stem}{find(cell.middleware).config_suffix}"
 
 
 def _mark(cell: Cell) -> str:

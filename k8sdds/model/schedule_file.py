@@ -6,8 +6,10 @@ import hashlib
 import os
 import re
 import stat
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -39,6 +41,8 @@ class Schedule:
     samples: int
     total_bytes: int
     largest_bytes: int
+    due_us: array[int] = field(default_factory=lambda: array("q"), repr=False, compare=False)
+    """When each sample is due, in order."""
 
     @property
     def rate(self) -> float:
@@ -50,6 +54,11 @@ class Schedule:
         """The mean size of a sample."""
         return self.total_bytes / self.samples
 
+    def rate_of(self, duration_s: float) -> float:
+        """Return the mean number of samples per second of what is due before a duration has passed."""
+        periods, rest_us = divmod(duration_s * 1e6, self.period_us)
+        return (periods * self.samples + bisect_left(self.due_us, rest_us)) / duration_s
+
 
 def parse(text: str) -> Schedule:
     """Return what the text of a file states. Raises ValueError.
@@ -57,7 +66,8 @@ def parse(text: str) -> Schedule:
     The first line is `period MICROSECONDS`. Each further line is a sample, `MICROSECONDS BYTES`: when it is due after
     the start of the period, in order and from 0, and its size. A comment lasts from `#` to the end of the line.
     """
-    period_us = samples = total = largest = before = 0
+    period_us = total = largest = 0
+    due = array("q")
     for number, line in enumerate(text.split("\n"), 1):
         content = line.partition("#")[0]
         if not content.strip(" \t\r"):
@@ -70,16 +80,17 @@ def parse(text: str) -> Schedule:
         if not (found := _SAMPLE.fullmatch(content)):
             raise _wrong(number, line, "MICROSECONDS BYTES")
         due_us, size = int(found[1]), int(found[2])
-        if why := _contradiction(due_us, size, period_us, None if not samples else before):
+        if why := _contradiction(due_us, size, period_us, due[-1] if due else None):
             raise ValueError(f"line {number}: {why}")
-        before, samples, total, largest = due_us, samples + 1, total + size, max(largest, size)
-        if samples > MAX_SAMPLES:
+        due.append(due_us)
+        total, largest = total + size, max(largest, size)
+        if len(due) > MAX_SAMPLES:
             raise ValueError(f"it has more than {MAX_SAMPLES:,} samples")
-    if not samples:
+    if not due:
         raise ValueError(
             "it has no samples: write `period MICROSECONDS`, and MICROSECONDS BYTES for each sample"
         )
-    schedule = Schedule(period_us, samples, total, largest)
+    schedule = Schedule(period_us, len(due), total, largest, due)
     if not MIN_RATE <= schedule.rate <= MAX_RATE:
         raise ValueError(
             f"it has {schedule.rate:g} samples per second: {MIN_RATE:g} to {MAX_RATE:,.0f} are measured"
@@ -140,13 +151,17 @@ def placed(folder: Path, file: str) -> str:
 
 
 def verify(file: str, sha256: str) -> None:
-    """Raise InputError if a file has another content than this SHA-256."""
-    found, _ = read(file)
+    """Raise InputError if a file is missing, or has another content than this SHA-256."""
+    remedy = "restore the file, or start a new campaign"
+    try:
+        found, _ = read(file)
+    except InputError as error:
+        raise InputError(error.message, remedy) from error
     if found != sha256:
         raise InputError(
-            f"schedule: {reading.escaped(file)} has another content than when the campaign started"
+            f"schedule: {reading.escaped(file)} has another content than when the experiment was read"
             f" (SHA-256 {found[:12]}, not {sha256[:12]})",
-            "restore the file, or start a new campaign",
+            remedy,
         )
 
 

@@ -77,7 +77,9 @@ class Content:
     def as_measured(self) -> list[Row]:
         """The same trials as measured: in `best`, those whose other repetitions ended before a time do not have it."""
         nulled = {
-            row["trial_id"]: row["attempt"] for row in self.best if tidy.ELSEWHERE in (row["missing"] or "")
+            row["trial_id"]: row["attempt"]
+            for row in self.best
+            if any(reason.startswith(tidy.ELSEWHERE) for reason in (row["missing"] or {}).values())
         }
         rows = {(row["trial_id"], row["attempt"]): row for row in self.attempts if row["trial_id"] in nulled}
         return [rows.get((row["trial_id"], row["attempt"]), row) for row in self.best]

@@ -30,7 +30,7 @@ from k8sdds.results.metrics import (
 from k8sdds.results.profile import ProfileSummary
 from k8sdds.system.numbers import finite
 from k8sdds.system.reading import one_line
-from k8sdds.system.shapes import Count, Finite, Number, Shape
+from k8sdds.system.shapes import Count, Finite, Integer, Number, Shape
 from k8sdds.system.strict import MAX_TITLE, Strict, explain
 from k8sdds.versions import RUN_FOLDER as SCHEMA
 
@@ -289,7 +289,7 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     "link": TypeAdapter(_Link | None),
     "drops": TypeAdapter(dict[str, Count] | None),
     "missing": TypeAdapter(dict[str, str] | None),
-    "tail_episodes": TypeAdapter(dict[str, Count] | None),
+    "tail_episodes": TypeAdapter(dict[str, Integer] | None),
     "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),
     "fingerprint": TypeAdapter(Fingerprint | None),
     "network_software": TypeAdapter(dict[str, str] | None),

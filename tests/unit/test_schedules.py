@@ -189,11 +189,11 @@ def test_other_tests_refuse_schedules(tmp_path: Path, test: str, why: str) -> No
 
 @pytest.mark.parametrize("text", [EXPERIMENT, APPLICATION])
 @pytest.mark.parametrize(
-    ("period_us", "periods"),
-    [(4_500_000, 0.444), (300_000_000, 0.00667), (1_500_000, 1.33), (2_000_000, None)],
-)
-def test_trials_that_measure_parts_of_periods_are_noted(
-    tmp_path: Path, text: str, period_us: int, periods: float | None
+    ("period_us", "rates"),
+    [(4_500_000, (2, 0.889)), (300_000_000, (2, 0.0133)), (1_500_000, (4, 2.67)), (2_000_000, None), (80_000, None)],
+)  # fmt: skip
+def test_trials_that_send_parts_of_periods_with_other_rates_are_noted(
+    tmp_path: Path, text: str, period_us: int, rates: tuple[float, float] | None
 ) -> None:
     text = text.replace("name: mine\n", "name: mine\nduration_s: 2\n")
     path = written(tmp_path, text, TWO_SIZES.replace("period 100000", f"period {period_us}"))
@@ -202,13 +202,16 @@ def test_trials_that_measure_parts_of_periods_are_noted(
         for note in preflight.notes(expand(applications.load_experiment(str(path))))
         if "camera.txt" in note
     ]
-    assert len(notes) == (periods is not None)
-    if periods is not None:
-        assert f"{periods:g} periods of" in notes[0] and f"a multiple of {period_us / 1e6:g}" in notes[0]
+    assert len(notes) == (rates is not None)
+    if rates is not None:
+        assert f"send {rates[0]:g} samples per second of camera.txt, which has {rates[1]:g}" in notes[0]
+        assert f"a multiple of {period_us / 1e6:g}" in notes[0]
 
 
-def test_parts_of_short_periods_are_not_noted(tmp_path: Path) -> None:
-    assert not any("camera.txt" in note for note in preflight.notes(expansion(tmp_path)))
+def test_the_rate_of_a_part() -> None:
+    schedule = schedule_file.parse("period 1000000\n0 28\n100000 28\n100000 28\n")
+    seconds = (0.05, 0.1, 0.5, 1, 1.5, 4)
+    assert [schedule.rate_of(each) for each in seconds] == pytest.approx([20, 10, 6, 3, 4, 3])
 
 
 @pytest.mark.parametrize("text", [EXPERIMENT, APPLICATION])
@@ -235,7 +238,7 @@ def test_the_run_folder_is_complete(tmp_path: Path, text: str) -> None:
         copy = launches._schedule(trial)
         assert copy is not None and copy.read_bytes() == TWO_SIZES.encode()
     copy.write_text(TWO_SIZES + "# changed\n")
-    with pytest.raises(InputError, match="another content than when the campaign started"):
+    with pytest.raises(InputError, match="another content than when the experiment was read"):
         launches._schedule(trial)
 
 
@@ -253,7 +256,7 @@ def test_files_of_equal_content_are_all_copied(tmp_path: Path) -> None:
 def test_a_file_that_changes_while_networks_are_built_is_refused(tmp_path: Path) -> None:
     original = expansion(tmp_path)
     (tmp_path / "camera.txt").write_text(TWO_SIZES + "# changed\n")
-    with pytest.raises(InputError, match="another content than when the campaign started"):
+    with pytest.raises(InputError, match="another content than when the experiment was read"):
         start._user_files(original)
 
 

@@ -85,6 +85,10 @@ def test_repetitions_that_recovered_do_not_count_as_those_that_did_not(measured:
     changed = ended(folders.changed(run, lambda one: {"cell_id": one["network"]}))
     values = [row["recovery_full_ms"] for row in changed.best if row["network"] == "weavenet"]
     assert values == [None, None], "no mean of those that recovered is stated"
+    measured_values = [row["recovery_full_ms"] for row in changed.as_measured if row["network"] == "weavenet"]
+    assert sorted(value is None for value in measured_values) == [False, True], (
+        "figures show what was measured"
+    )
     written = csv_tables.texts(changed)
     assert "recovery_full_ms,weavenet,1,not recovered within 3000 ms" in written["missing.csv"]
 
