@@ -294,7 +294,10 @@ def test_an_agent_that_still_listens_is_found(node: None) -> None:
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="needs clang: k8sdds setup --for lab-cilium")
 def test_programs_of_cilium_at_tc_are_removed_and_others_stay(tmp_path: Path) -> None:
-    """Real BPF programs with Cilium's name and with another name, in a network namespace of the test."""
+    """Real BPF programs with Cilium's name and with another name, in namespaces of the test.
+
+    tc mounts the BPF file system where it is missing.
+    """
     for name in ("cil_from_netdev", "mine"):
         source = f"""__attribute__((section("tc"), used)) int {name}(void *packet) {{ return 0; }}
 char licenses[] __attribute__((section("license"), used)) = "GPL";
@@ -302,12 +305,12 @@ char licenses[] __attribute__((section("license"), used)) = "GPL";
         compiled = str(tmp_path / f"{name}.o")
         argv = ["clang", "-O2", "-g", "-target", "bpf", "-x", "c", "-", "-c", "-o", compiled]
         subprocess.run(argv, input=source.encode(), check=True, timeout=60)
-    holder = ["unshare", "--net", "sh", "-c", "echo ready; exec sleep 60"]
+    holder = ["unshare", "--net", "--mount", "sh", "-c", "echo ready; exec sleep 60"]
     with subprocess.Popen(holder, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
 
         def run(script: str) -> str:
-            argv = ["nsenter", "--net", f"--target={process.pid}", "sh"]
+            argv = ["nsenter", "--net", "--mount", f"--target={process.pid}", "sh"]
             return subprocess.run(argv, input=script, text=True, capture_output=True, timeout=60).stdout
 
         try:

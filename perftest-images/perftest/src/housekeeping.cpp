@@ -156,7 +156,7 @@ void Housekeeping::advance_stage(int64_t now) {
 }
 
 void Housekeeping::add_row(int64_t now) {
-    const uint64_t samples = state_.samples.load(), bytes = state_.measured_bytes();
+    const uint64_t samples = state_.samples.load(), bytes = state_.bytes_of(samples);
     if (samples == counted_ && !rows_.empty() && state_.end_ns.load()) return;
     rows_.push_back({(now - state_.first_ns.load()) / 1'000'000, samples - counted_, bytes - counted_bytes_});
     counted_ = samples;

@@ -58,7 +58,7 @@ public:
         i.lost = r.lost;
         i.rate = elapsed > 0 ? static_cast<double>(i.samples - samples_) / elapsed : 0;
         i.average_rate = since_first > 0 ? static_cast<double>(i.samples) / since_first : 0;
-        const uint64_t bytes = state_.measured_bytes();
+        const uint64_t bytes = state_.bytes_of(i.samples);
         i.mbps = elapsed > 0 ? mbps(static_cast<double>(bytes - bytes_) / elapsed, 1) : 0;
         i.average_mbps = since_first > 0 ? mbps(static_cast<double>(bytes) / since_first, 1) : 0;
         i.latency = histogram_.last();

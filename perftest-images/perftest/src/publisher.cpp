@@ -273,7 +273,7 @@ Results Publisher::results() const {
     r.sent = state_.samples.load();
     r.data_length = static_cast<uint64_t>(options_.data_length);
     r.lengths_vary = state_.lengths_vary.load();
-    r.measured_bytes = state_.measured_bytes();
+    r.measured_bytes = state_.bytes_of(state_.samples.load());
     r.test = options_.test();
     r.warm_up_s = options_.warm_up;
     for (const Peer& peer : peers_) {

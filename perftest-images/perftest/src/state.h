@@ -87,8 +87,10 @@ public:
     void begin_measured(int64_t now);
     void end_measured(int64_t now);
     double measured_s() const;
-    uint64_t measured_bytes() const {                      // of the measured samples, with their overhead
-        return lengths_vary.load() ? varying_bytes.load() : samples.load() * sample_bytes.load();
+    // Returns the bytes of this number of measured samples, with their overhead. If lengths vary, those of a sample that
+    // is just being counted can be in it.
+    uint64_t bytes_of(uint64_t measured) const {
+        return lengths_vary.load() ? varying_bytes.load() : measured * sample_bytes.load();
     }
     double cpu_s() const;                                  // of the process within the measured interval
 

@@ -312,8 +312,8 @@ void Subscriber::on_sample(const Sample& sample) {
     if (source.times_samples.load(relaxed)) time_sample(source, sample);
     const uint64_t bytes_before = total_bytes_;
     total_bytes_ += sample.payload_length + sample_overhead;
-    state_.samples.store(++total_, relaxed);
     state_.varying_bytes.store(total_bytes_, relaxed);
+    state_.samples.store(++total_, std::memory_order_release);     // whoever sees the sample sees its bytes
     if (__builtin_expect(first, 0)) {                      // count before the phase is signaled
         source.first_ns.store(now);
         source.last_ns.store(now);
@@ -466,7 +466,7 @@ Results Subscriber::results() const {
     r.sent_known = all(&Source::ended);
     r.data_length = state_.sample_bytes.load();
     r.lengths_vary = state_.lengths_vary.load();
-    r.measured_bytes = state_.measured_bytes();
+    r.measured_bytes = state_.bytes_of(state_.samples.load());
     r.warm_up_bytes = warm_up_bytes_.load();
     r.test = test_;
     if (test_ == Test::paced) r.arrivals = arrivals();

@@ -392,7 +392,7 @@ def test_an_interface_that_is_down_and_one_that_is_deleted(wire: Wire) -> None:
     [
         ("", 0, ""),
         ("start\n", 0, ""),
-        ("go\n", 2, 'standard input: "go" is not start, stop, or outage NAME STATE'),
+        ("go\n", 2, 'standard input: "go" is not start, stop, or outage NAME STATE [at TIME]'),
         ("outage node0\n", 2, f"outage: {STATES}"),
         ("outage node0 101\n", 2, f"outage: {STATES}"),
         ("outage node0 off at 0\n", 2, "outage: after 'at', microseconds of CLOCK_MONOTONIC are required"),
