@@ -45,6 +45,7 @@ from k8sdds.report import summarize
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.grouping import Row
 
 REPETITIONS = (3, 5, 10)
 FACTORS = (1.01, 1.02, 1.03, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.5)
@@ -52,8 +53,6 @@ LEVEL = 0.05
 RUNS = 5
 """Campaigns that a claim is judged by together."""
 VALUES = ("throughput_mbps", "latency_p90_us")
-
-Row = dict[str, Any]
 
 
 class Pool:

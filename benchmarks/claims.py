@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import common
 import numpy as np
@@ -34,6 +33,7 @@ from k8sdds.claims.evidence import Source
 from k8sdds.claims.judge import CONTRADICTED, SUPPORTED, ClaimResult, Verdict, judge_claim
 from k8sdds.claims.model import Claim
 from k8sdds.model.trial import AXES
+from k8sdds.system.grouping import Row
 
 LEVEL = 0.05
 LEVELS = (LEVEL, LEVEL / 10, LEVEL / 100)
@@ -44,8 +44,6 @@ STOPPED_FACTOR = 5
 """Stopped campaigns for one of `--pairs`. The largest of many rates is biased unless each is precise."""
 INSIDE = 4
 """Distance of a true ratio from the edge of the region, in standard errors of a run."""
-
-Row = dict[str, Any]
 
 
 def main() -> int:

@@ -40,6 +40,7 @@ from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.grouping import Row
 from k8sdds.system.paths import shared
 
 BASELINE = "host"
@@ -53,7 +54,6 @@ OVERHEADS = {"throughput_mbps": "throughput", "latency_p50_us": "latency", "late
 FACTS = ("rules", "rules_matched", "conntrack", "added_bytes")
 """What the fingerprint of a campaign contains."""
 
-Row = dict[str, Any]
 Part = tuple[str, Callable[[Row], float | None]]
 """Test, and function from a trial to µs per sample."""
 

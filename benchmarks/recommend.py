@@ -53,6 +53,7 @@ from k8sdds.recommend.evidence import Option
 from k8sdds.results import tidy
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.grouping import Row
 
 APPLICATIONS = 24
 SEEDS = 5
@@ -64,7 +65,6 @@ METRICS = (
 )  # fmt: skip
 NOISY = ("publisher_cpu_percent", "subscriber_cpu_percent", "delay_p90_us")
 
-Row = dict[str, Any]
 Measure = Callable[[Trial], Row | None]
 
 

@@ -26,6 +26,7 @@ from k8sdds.model.trial import Trial
 from k8sdds.recommend import evidence
 from k8sdds.recommend.answer import Answer, answer
 from k8sdds.recommend.evidence import Evidence, Option
+from k8sdds.system.grouping import Row
 
 LIMIT_US = 10_000
 ROBOT = Application.model_validate({
@@ -101,13 +102,11 @@ def searched(random: np.random.Generator, delay: float) -> Answer:
     return answer(evidence.of_trials(experiment, trials_of(experiment, random, delay), {}, "search"))
 
 
-def trials_of(
-    experiment: ApplicationExperiment, random: np.random.Generator, delay: float
-) -> list[recommend.Row]:
+def trials_of(experiment: ApplicationExperiment, random: np.random.Generator, delay: float) -> list[Row]:
     """Return the trials of a search, which the planner of `k8sdds recommend` requests."""
     plan = start.planner_of(expand(experiment))
     assert plan is not None
-    rows: list[recommend.Row] = []
+    rows: list[Row] = []
     attempts = []
     trials: Sequence[Trial] = expand(experiment).trials("lab")
     while trials:

@@ -32,6 +32,7 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.model.axis import payload
 from k8sdds.report import formats, summarize, write_report
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.grouping import Row
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -58,8 +59,6 @@ RECORDED = "quickstart"
 """The experiment of which the documents show a recording and, of the same run, a figure."""
 ANSWER_LINES = 40
 """Most lines of an answer on a page."""
-
-Row = dict[str, Any]
 
 
 class Measured:

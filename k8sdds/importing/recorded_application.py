@@ -13,12 +13,11 @@ from k8sdds.importing.recorded_topics import PAUSE_NS, Distribution, Topic
 from k8sdds.importing.recorded_windows import MAX_DIFFERENCE, Windows
 from k8sdds.model import schedule_file
 from k8sdds.model.application import MAX_FLOWS
-from k8sdds.model.axis import counted
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES
 from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError
-from k8sdds.system.numbers import number
+from k8sdds.system.numbers import count, number
 from k8sdds.system.reading import escaped, one_line
 
 TOLERANCES = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, math.inf)
@@ -252,8 +251,8 @@ def _header(source: str, flows: Sequence[_Flow], topics: int, scheduled: Mapping
     text = HEADER.format(
         name=source,
         kept=kept,
-        topics=counted("topic")(topics),
-        flows=counted("flow")(len(flows)).capitalize(),
+        topics=count(topics, "topic"),
+        flows=count(len(flows), "flow").capitalize(),
     )
     lines = yaml_template.comment(text)
     if any(len(flow.topics) > 1 for flow in flows):
@@ -347,7 +346,7 @@ def _recorded(topic: Topic) -> list[str]:
     jumps = f"; {topic.jumps:,} after a jump of the clock" if topic.jumps else ""
     offers = [" ".join(sorted(topic.offered(policy))) for policy in ("reliability", "durability", "history")]
     offered = ", ".join(filter(None, offers)) or _missing_qos(topic)
-    publishers = f" by {counted('publisher')(len(topic.offers))}" if topic.offers else ""
+    publishers = f" by {count(len(topic.offers), 'publisher')}" if topic.offers else ""
     texts = [
         f"{topic.name}, {topic.type or 'unknown type'}: {sizes.number:,} messages, {number(load)} Mbit/s",
         f"size: {size}",
