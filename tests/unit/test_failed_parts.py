@@ -29,6 +29,7 @@ from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.installed import InstalledNetwork
 from k8sdds.testbeds.cluster.session import ClusterSession
 from k8sdds.testbeds.lab import runner
+from k8sdds.testbeds.lab.supervisors import Supervisor, await_end
 
 RECORDED = Path(__file__).parent / "recorded" / "latency"
 EXPECTED = json.loads((RECORDED / "expected.json").read_text())
@@ -292,6 +293,31 @@ def test_the_peers_of_a_killed_participant_do_not_wait_for_it(
     attempt = runner.Attempt(None, launches, None, deadline_s)  # type: ignore[arg-type]
     outcomes = attempt.run(lambda: None)
     assert {name: outcome.exit_code for name, outcome in outcomes.items()} == codes
+
+
+class EndsOnceSeen(subprocess.Popen[bytes]):
+    """A process that ends right after it was seen to run."""
+
+    def poll(self) -> int | None:
+        code = super().poll()
+        if self.stdin is not None and not self.stdin.closed:
+            self.stdin.close()
+            self.wait()
+        return code
+
+
+def test_a_participant_that_is_killed_between_two_looks_is_not_missed(tmp_path: Path) -> None:
+    names, pipe = TRIAL.cell.participants, subprocess.PIPE
+    killed = EndsOnceSeen(["sh", "-c", "read line; exit 137"], stdin=pipe)
+    with subprocess.Popen(["sleep", "30"]) as running:
+        supervisors = [
+            Supervisor(Launch(name, (), tmp_path), process)
+            for name, process in zip(names, (killed, running), strict=False)
+        ]
+        await_end(supervisors, 60)
+        assert running.poll() is None
+        running.kill()
+    assert killed.returncode == 137
 
 
 class Replies:

@@ -120,10 +120,13 @@ def await_ready(supervisors: Sequence[Supervisor]) -> str:
 def await_end(supervisors: Sequence[Supervisor], timeout_s: float) -> None:
     """Wait until all supervisors have ended or one was killed, in blocking polls, which use no CPU."""
     deadline = time.monotonic() + timeout_s
-    while not any(each.was_killed for each in supervisors):
-        # One that an outage kills is another process afterwards.
+    while True:
+        # Read before the exit codes: one that ends in between is gone when it is waited for. One that an outage kills
+        # is another process afterwards.
         running = [each.process.pid for each in supervisors if each.process.poll() is None]
-        if not running or not processes.wait_any_gone(running, max(0.0, deadline - time.monotonic())):
+        if not running or any(each.was_killed for each in supervisors):
+            return
+        if not processes.wait_any_gone(running, max(0.0, deadline - time.monotonic())):
             return
 
 
