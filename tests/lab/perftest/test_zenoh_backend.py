@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import random
 import signal
 import socket
@@ -131,6 +133,29 @@ def test_a_publisher_without_a_free_buffer_waits_or_drops_samples(perftest, reli
     received, lost = (subscriber.k8sdds[name] for name in ("received", "lost"))
     assert received + lost == publisher.k8sdds["sent"] and received > 64
     assert (lost == 0) == reliable
+
+
+def test_processes_create_files_in_shared_memory_one_at_a_time(perftest, elsewhere):
+    """The library would remove a file that another process has just created."""
+    within, folder = elsewhere
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    processes = perftest.begin("-transport", "SHMEM", middleware="zenoh", within=within)
+    time.sleep(0.5)
+    assert list(folder.iterdir()) == []
+    os.close(lock)
+    end_all(*processes)
+
+
+def test_a_stopped_peer_loses_no_samples_in_shared_memory(perftest):
+    test = ("-pacedTest", "-pubRate", "500:sleep")
+    publisher, subscriber = perftest.begin("-transport", "SHMEM", pub=test, middleware="zenoh", time=1)
+    subscriber.wait_for_phase("M")
+    subscriber.stop()
+    time.sleep(0.5)
+    subscriber.signal(signal.SIGCONT)
+    end_all(publisher, subscriber)
+    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
 
 
 @pytest.mark.parametrize("victim", [0, 1])

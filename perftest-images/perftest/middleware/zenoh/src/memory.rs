@@ -1,6 +1,10 @@
 //! Buffers for samples in shared memory, which peers on this host map.
 
+use std::ffi::c_int;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use zenoh::shm::{
@@ -11,6 +15,49 @@ use zenoh::Wait;
 
 /// Peers free a buffer without a signal. The library's own policy that waits looks as often.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+extern "C" {
+    fn flock(descriptor: c_int, operation: c_int) -> c_int;
+}
+
+const LOCK_EX: c_int = 2;
+const LOCK_NB: c_int = 4;
+const LOCK_UN: c_int = 8;
+
+/// How long a process waits for others to start or end, before it goes on all the same.
+const LONGEST_LOCK: Duration = Duration::from_secs(10);
+
+static FOLDER: LazyLock<Option<File>> = LazyLock::new(|| File::open("/dev/shm").ok());
+
+/// Keeps our other processes from creating and removing files in shared memory, until it is dropped.
+///
+/// The library removes files that no process has locked when a process starts and ends, and locks a file only after it
+/// has created it. Without the file, no peer receives the samples in it.
+pub struct FolderLock;
+
+impl FolderLock {
+    pub fn new() -> Self {
+        let begin = Instant::now();
+        while !lock_folder(LOCK_EX | LOCK_NB) && begin.elapsed() < LONGEST_LOCK {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        FolderLock
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        lock_folder(LOCK_UN);
+    }
+}
+
+fn lock_folder(operation: c_int) -> bool {
+    let Some(folder) = FOLDER.as_ref() else {
+        return true; // then the library reports that there is no shared memory
+    };
+    // Safe: flock reads no memory.
+    unsafe { flock(folder.as_raw_fd(), operation) == 0 }
+}
 
 pub struct Pool {
     provider: ShmProvider<PosixShmProviderBackend>,

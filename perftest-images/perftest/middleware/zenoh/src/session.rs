@@ -9,7 +9,7 @@ use zenoh::sample::{Sample, SampleKind};
 use zenoh::Wait;
 
 use crate::configuration::combined;
-use crate::memory::Pool;
+use crate::memory::{FolderLock, Pool};
 use crate::{text, value_or, Context};
 
 type Bytes = unsafe extern "C" fn(*mut c_void, *const u8, usize, bool);
@@ -67,6 +67,7 @@ unsafe fn pass(sample: &Sample, callback: Bytes, context: *mut c_void) {
 }
 
 fn open(config: zenoh::Config, shared_bytes: usize) -> Result<Session, String> {
+    let _lock = (shared_bytes > 0).then(FolderLock::new);
     let pool = match shared_bytes {
         0 => None,
         bytes => Some(Arc::new(Pool::new(bytes)?)),
@@ -96,6 +97,10 @@ pub unsafe extern "C" fn k8sdds_zenoh_open(
 #[no_mangle]
 pub unsafe extern "C" fn k8sdds_zenoh_close(session: *mut Session) {
     let mut session = Box::from_raw(session);
+    if session.pool.is_some() {
+        // The library removes files also after this function: the lock ends with the process.
+        std::mem::forget(FolderLock::new());
+    }
     // A callback that waits for room in the queue ends when the queue has no reader.
     session.queue = None;
     let _ = session.session.close().wait_callbacks().wait();
