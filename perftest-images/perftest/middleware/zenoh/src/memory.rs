@@ -24,9 +24,6 @@ const LOCK_EX: c_int = 2;
 const LOCK_NB: c_int = 4;
 const LOCK_UN: c_int = 8;
 
-/// How long a process waits for others to start or end, before it goes on all the same.
-const LONGEST_LOCK: Duration = Duration::from_secs(10);
-
 static FOLDER: LazyLock<Option<File>> = LazyLock::new(|| File::open("/dev/shm").ok());
 
 /// Keeps our other processes from creating and removing files in shared memory, until it is dropped.
@@ -36,9 +33,10 @@ static FOLDER: LazyLock<Option<File>> = LazyLock::new(|| File::open("/dev/shm").
 pub struct FolderLock;
 
 impl FolderLock {
-    pub fn new() -> Self {
+    /// Waits for other processes, and then goes on all the same.
+    pub fn new(longest_wait: Duration) -> Self {
         let begin = Instant::now();
-        while !lock_folder(LOCK_EX | LOCK_NB) && begin.elapsed() < LONGEST_LOCK {
+        while !lock_folder(LOCK_EX | LOCK_NB) && begin.elapsed() < longest_wait {
             std::thread::sleep(LOOK_AGAIN);
         }
         FolderLock

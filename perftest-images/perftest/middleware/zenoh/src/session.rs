@@ -15,6 +15,10 @@ use crate::{text, value_or, Context};
 type Bytes = unsafe extern "C" fn(*mut c_void, *const u8, usize, bool);
 type Presence = unsafe extern "C" fn(*mut c_void, bool);
 
+/// How long a process waits for others that start or end. The program ends 2 s after it began to.
+const BEFORE_START: Duration = Duration::from_secs(10);
+const BEFORE_END: Duration = Duration::from_secs(1);
+
 pub struct Session {
     pub session: zenoh::Session,
     /// Buffers in shared memory, if samples are to use it.
@@ -67,7 +71,7 @@ unsafe fn pass(sample: &Sample, callback: Bytes, context: *mut c_void) {
 }
 
 fn open(config: zenoh::Config, shared_bytes: usize) -> Result<Session, String> {
-    let _lock = (shared_bytes > 0).then(FolderLock::new);
+    let _lock = (shared_bytes > 0).then(|| FolderLock::new(BEFORE_START));
     let pool = match shared_bytes {
         0 => None,
         bytes => Some(Arc::new(Pool::new(bytes)?)),
@@ -99,7 +103,7 @@ pub unsafe extern "C" fn k8sdds_zenoh_close(session: *mut Session) {
     let mut session = Box::from_raw(session);
     if session.pool.is_some() {
         // The library removes files also after this function: the lock ends with the process.
-        std::mem::forget(FolderLock::new());
+        std::mem::forget(FolderLock::new(BEFORE_END));
     }
     // A callback that waits for room in the queue ends when the queue has no reader.
     session.queue = None;
