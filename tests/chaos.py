@@ -16,6 +16,7 @@ from typing import Any
 
 from k8sdds.results.run_folder import CAMPAIGN, RunFolder
 from k8sdds.system import processes
+from k8sdds.system.errors import InvalidTrials
 from tests.conftest import K8SDDS
 
 COMMAND = "k8sdds run"
@@ -55,16 +56,13 @@ class Chaos:
     killed: Counter[str] = field(default_factory=Counter)
     """Kills by kind of process."""
 
-    def run(self, kills: int, command_too: bool, timeout_s: float) -> int:
-        """Run the campaign and kill parts of it; resume it if its own process was killed.
+    def run(self, kills: int, command_too: bool, timeout_s: float) -> None:
+        """Run the campaign to its end and kill parts of it; resume it if its own process was killed, or links were late.
 
         Args:
             kills: Number of kills after which the campaign is left alone.
             command_too: Whether its own process is killed too, always with SIGKILL.
             timeout_s: Limit for the whole campaign.
-
-        Returns:
-            The exit code of the last command.
         """
         rng = random.Random(self.seed)
         end = time.monotonic() + timeout_s
@@ -82,8 +80,11 @@ class Chaos:
                 if command.poll() is None:
                     command.kill()
                     command.wait()
-            if command.returncode != -signal.SIGKILL:
-                return command.returncode
+            # On a busy machine, links can be late in all attempts at a trial.
+            late = command.returncode == InvalidTrials.exit_code and "link" in self.reasons()
+            if command.returncode != -signal.SIGKILL and not late:
+                assert command.returncode == 0, (command.returncode, self.killed, self._log())
+                return
 
     def clean(self) -> None:
         """Remove the leftovers of killed campaigns."""
