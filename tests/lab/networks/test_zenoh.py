@@ -82,5 +82,5 @@ OUTAGE = """\
 @pytest.mark.usefixtures("nothing_left")
 def test_nothing_arrives_while_the_router_is_away(k8sdds: Command, tmp_path: Path) -> None:
     (record,) = measured(k8sdds, tmp_path, experiment(OUTAGE, duration_s=6))
-    assert 1000 <= record["outage_blind_ms"] < 4000
-    assert record["recovered_percent"] == 100
+    assert record["outage_blind_ms"] >= 1000
+    assert record["recovery_first_ms"] > 0

@@ -30,6 +30,7 @@ from tests.sampling import sampled
 LEVELS = levels.names()[1:]
 SHORT = ("-executionTime", 0.3, "-warmUp", 0.1)
 NO_MATCH, MIDDLEWARE_FAILED = 3, 6
+HANDSHAKES = 3
 
 
 def attack(
@@ -136,25 +137,35 @@ def test_middlewares_interoperate_only_if_cyclonedds_starts_the_handshake(
     field: Field, publishes: str, subscribes: str
 ) -> None:
     """Change docs/reference/security.md when this test fails because newer releases interoperate."""
-    protection, domain = levels.load("SignRTPS"), new_domain()
     # The participant with the smaller digest of its subject starts the handshake: the digest is part of its GUID.
     digests = {
         middleware: hashlib.sha256(certificate_subject(field, name)).digest()
         for name, middleware in (("pub0", publishes), ("sub0", subscribes))
     }
     matches = min(digests, key=digests.__getitem__) == "cyclonedds"
+    expected = [0 if matches else NO_MATCH] * 2
+    # On a busy machine, Fast DDS can give up a handshake.
+    for _ in range(HANDSHAKES if matches else 1):
+        ended, message = interoperate(field, publishes, subscribes, MATCH_S if matches else REFUSED_S)
+        if ended == expected:
+            break
+    assert ended == expected, message
+
+
+def interoperate(field: Field, publishes: str, subscribes: str, timeout_s: float) -> tuple[list[int], str]:
+    """Run a publisher and a subscriber of two middlewares; return their exit codes and the publisher's message."""
+    protection, domain = levels.load("SignRTPS"), new_domain()
     programs = [
         field.start(
             f"-{name[:3]}", name, other, domain, middleware, protection, field.files(name, protection), *words,
-            timeout_s=MATCH_S if matches else REFUSED_S,
+            timeout_s=timeout_s,
         )
         for name, other, middleware, words in (
             ("sub0", "pub0", subscribes, ()),
             ("pub0", "sub0", publishes, SHORT),
         )
     ]  # fmt: skip
-    expected = 0 if matches else NO_MATCH
-    assert [program.end() for program in programs] == [expected] * 2, programs[1].err
+    return [program.end() for program in programs], programs[1].err
 
 
 def certificate_subject(field: Field, name: str) -> bytes:
