@@ -2,8 +2,6 @@
 #include <fastdds/dds/core/condition/WaitSet.hpp>
 #include <fastdds/dds/domain/DomainParticipant.hpp>
 #include <fastdds/dds/domain/DomainParticipantFactory.hpp>
-#include <fastdds/dds/log/Log.hpp>
-#include <fastdds/dds/log/StdoutErrConsumer.hpp>
 #include <fastdds/dds/publisher/DataWriter.hpp>
 #include <fastdds/dds/publisher/DataWriterListener.hpp>
 #include <fastdds/dds/publisher/Publisher.hpp>
@@ -17,31 +15,23 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common.h"
 #include "fastdds_config.h"
+#include "fastdds_qos.h"
 #include "fastdds_types.h"
-#include "sockets.h"
 
 namespace k8sdds {
 namespace {
 
 using namespace eprosima::fastdds::dds;
-using fastdds_api::Duration_t;
 using fastdds_api::RETCODE_OK;
 using fastdds_api::ReturnCode_t;
-
-Duration_t duration(int64_t ns) {
-    if (ns == infinite) return fastdds_api::c_TimeInfinite;
-    return {static_cast<int32_t>(ns / 1'000'000'000), static_cast<uint32_t>(ns % 1'000'000'000)};
-}
 
 template <typename T>
 T* created(T* entity, const char* what) {
@@ -61,8 +51,8 @@ public:
     void open(const Settings& settings, Events& events) override;
     void close() override;
     Matches matches() override;
-    TransportFacts facts() override;
-    EffectiveQos effective_qos() override;
+    TransportFacts facts() override { return fastdds_facts(settings_); }
+    EffectiveQos effective_qos() override { return fastdds_effective_qos(settings_, *writers_.front()); }
     Written write(const Sample& sample) override;
     void flush() override {}
     std::string last_error() const override { return "Fast DDS return code " + std::to_string(error_); }
@@ -90,9 +80,6 @@ private:
 
     void create_announcement_channel();
     void create_data_endpoints();
-    // The user's profiles apply to the data endpoints; the announcement channel gets an empty one.
-    DataWriterQos writer_qos(const EndpointQos& e, const FastDdsProfiles& user, uint32_t instances) const;
-    DataReaderQos reader_qos(const EndpointQos& e, const FastDdsProfiles& user) const;
     Topic* topic(const std::string& name, const std::string& type);
 
     Settings settings_;
@@ -120,27 +107,7 @@ void FastDds::open(const Settings& settings, Events& events) {
     settings_ = settings;
     user_.read(settings);                                 // fastdds_unsupported() has reported problems
     events_ = &events;
-    // Only the options configure it.
-    for (const char* name : {"FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTDDS_ENVIRONMENT_FILE",
-                             "FASTDDS_BUILTIN_TRANSPORTS", "FASTDDS_STATISTICS", "ROS_DISCOVERY_SERVER",
-                             "ROS_SUPER_CLIENT"})
-        unsetenv(name);
-    setenv("SKIP_DEFAULT_XML_FILE", "1", 1);
-    // Standard output holds only the results, but the library's default consumer logs to it.
-    auto consumer = std::make_unique<StdoutErrConsumer>();
-    consumer->stderr_threshold(Log::Kind::Info);
-    Log::ClearConsumers();
-    Log::RegisterConsumer(std::move(consumer));
-    Log::SetVerbosity(settings.verbosity >= 3 ? Log::Kind::Warning : Log::Kind::Error);
-    fastdds_api::disable_intraprocess_delivery();
-
-    // The library ignores an interface without carrier, even when the carrier comes up later.
-    const std::string interface = interface_of(settings.nic, settings.ipv6).name;
-    for (int i = 0; !interface.empty() && !is_running(interface); ++i) {
-        if (i == 300) throw std::runtime_error("-nic: " + interface + " has no carrier after 3 s");
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-
+    fastdds_prepare(settings);
     auto* factory = DomainParticipantFactory::get_instance();
     participant_ = created(factory->create_participant(settings.domain, fastdds_participant(settings, user_)), "participant");
     publisher_ = created(participant_->create_publisher(PUBLISHER_QOS_DEFAULT), "publisher");
@@ -161,90 +128,14 @@ void FastDds::create_announcement_channel() {
     e.durability = EndpointQos::Durability::transient_local;
     e.keep_all = false;
     e.depth = 16;
-    announcement_writer_ = created(publisher_->create_datawriter(announcements, writer_qos(e, {}, 1)),
-                                   "announcement writer");
+    const DataWriterQos announcement_writer_qos = fastdds_writer_qos(*publisher_, settings_, e, {}, 1);
+    announcement_writer_ = created(publisher_->create_datawriter(announcements, announcement_writer_qos), "announcement writer");
     e.keep_all = true;
     announcement_listener_.events = events_;
-    announcement_reader_ = created(subscriber_->create_datareader(announcements, reader_qos(e, {}),
-                                                                  &announcement_listener_, StatusMask::data_available()), "announcement reader");
-}
-
-DataWriterQos FastDds::writer_qos(const EndpointQos& e, const FastDdsProfiles& user, uint32_t instances) const {
-    DataWriterQos qos = publisher_->get_default_datawriter_qos();
-    if (const std::string name = user.name("data_writer"); !name.empty())
-        publisher_->get_datawriter_qos_from_profile(name, qos);
-    const int64_t blocking = e.max_blocking_ns == infinite ? settings_.write_slice_ns
-                                                           : std::min(e.max_blocking_ns, settings_.write_slice_ns);
-    qos.reliability().kind = e.reliable ? RELIABLE_RELIABILITY_QOS : BEST_EFFORT_RELIABILITY_QOS;
-    // The program repeats a blocked write(). It blocks in slices, so that the end of the test, a signal or the loss
-    // of a peer is noticed in between.
-    qos.reliability().max_blocking_time = duration(blocking);
-    qos.durability().kind = e.durability == EndpointQos::Durability::transient_local ? TRANSIENT_LOCAL_DURABILITY_QOS
-                                                                                     : VOLATILE_DURABILITY_QOS;
-    qos.history().kind = e.keep_all ? KEEP_ALL_HISTORY_QOS : KEEP_LAST_HISTORY_QOS;
-    qos.history().depth = static_cast<int32_t>(e.depth);
-    auto& limits = qos.resource_limits();
-    // The instances are written in turn, so each has an equal share of the queue.
-    limits.max_instances = static_cast<int32_t>(instances);
-    limits.max_samples = e.keep_all ? fastdds_send_queue(settings_)
-                                    : static_cast<int32_t>(std::min<int64_t>(e.depth * limits.max_instances, INT32_MAX));
-    limits.max_samples_per_instance = limits.max_samples / limits.max_instances;
-    limits.allocated_samples = std::min(limits.max_samples, 64);
-    // A payload is returned to the pool only after it has been sent, even if the history has dropped its sample. With
-    // the default of 1, Fast DDS 3 often had none for a sample of several fragments that replaced another.
-    limits.extra_samples = 16;
-    qos.deadline().period = duration(e.deadline_ns);
-    qos.latency_budget().duration = duration(e.latency_budget_ns);
-    qos.lifespan().duration = duration(e.lifespan_ns);
-    // A history of one sample is always full, so the library would request an acknowledgment with each sample.
-    const bool keeps_one = !e.keep_all && e.depth == 1;
-    qos.reliable_writer_qos().disable_heartbeat_piggyback = keeps_one;
-    // Periodic heartbeats are for the tail of a stream: a full queue and a full send buffer trigger the others. After
-    // each sample the library starts the timer of the NACK suppression. With its default of 0, each sample wakes the
-    // timer thread, which then walks through all unacknowledged samples. The timer delays a repair by at most its time.
-    constexpr int64_t heartbeat_ns = 10'000'000, suppression_ns = 1'000'000;
-    if (!user.sets("data_writer/times"))
-        fastdds_api::set_writer_times(qos, duration(heartbeat_ns), duration(keeps_one ? heartbeat_ns : suppression_ns));
-    if (settings_.security.enabled())
-        qos.properties().properties().emplace_back("dds.sec.crypto.keysize",
-                                                   settings_.security.key_bits == 256 ? "256" : "128");
-    if (!user.sets("data_writer/qos/publishMode")) qos.publish_mode().kind = SYNCHRONOUS_PUBLISH_MODE;
-    if (!user.sets("data_writer/historyMemoryPolicy"))
-        qos.endpoint().history_memory_policy = fastdds_api::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
-    qos.data_sharing().off();
-    return qos;
-}
-
-DataReaderQos FastDds::reader_qos(const EndpointQos& e, const FastDdsProfiles& user) const {
-    DataReaderQos qos = subscriber_->get_default_datareader_qos();
-    if (const std::string name = user.name("data_reader"); !name.empty())
-        subscriber_->get_datareader_qos_from_profile(name, qos);
-    qos.reliability().kind = e.reliable ? RELIABLE_RELIABILITY_QOS : BEST_EFFORT_RELIABILITY_QOS;
-    qos.durability().kind = e.durability == EndpointQos::Durability::transient_local ? TRANSIENT_LOCAL_DURABILITY_QOS
-                                                                                     : VOLATILE_DURABILITY_QOS;
-    qos.history().kind = e.keep_all ? KEEP_ALL_HISTORY_QOS : KEEP_LAST_HISTORY_QOS;
-    qos.history().depth = static_cast<int32_t>(e.depth);
-    const auto limit = [](int64_t n) { return n == infinite ? 0 : static_cast<int32_t>(n); };   // 0: unlimited
-    auto& limits = qos.resource_limits();
-    limits.max_samples = limit(e.max_samples);
-    limits.max_instances = limit(e.max_instances);
-    limits.max_samples_per_instance = limit(e.max_samples_per_instance);
-    if (settings_.keyed && limits.max_samples) {           // the library then requires the other limits too
-        if (!limits.max_instances) limits.max_instances = static_cast<int32_t>(settings_.instances);
-        if (!limits.max_samples_per_instance)
-            limits.max_samples_per_instance = std::max(limits.max_samples / limits.max_instances, 1);
-    }
-    limits.allocated_samples = limits.max_samples ? std::min(limits.max_samples, 64) : 64;
-    qos.deadline().period = duration(e.deadline_ns);
-    qos.latency_budget().duration = duration(e.latency_budget_ns);
-    if (settings_.security.enabled())
-        qos.properties().properties().emplace_back("dds.sec.crypto.keysize",
-                                                   settings_.security.key_bits == 256 ? "256" : "128");
-    if (!user.sets("data_reader/times")) fastdds_api::acknowledge_at_once(qos);
-    if (!user.sets("data_reader/historyMemoryPolicy"))
-        qos.endpoint().history_memory_policy = fastdds_api::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
-    qos.data_sharing().off();
-    return qos;
+    const DataReaderQos announcement_reader_qos = fastdds_reader_qos(*subscriber_, settings_, e, {});
+    announcement_reader_ = created(subscriber_->create_datareader(announcements, announcement_reader_qos, &announcement_listener_,
+                                                                  StatusMask::data_available()),
+                                   "announcement reader");
 }
 
 void FastDds::create_data_endpoints() {
@@ -258,16 +149,11 @@ void FastDds::create_data_endpoints() {
     const auto &written = publishes ? throughput : latency, &read = publishes ? latency : throughput;
 
     apply_test_qos(settings_);
-    DataWriterQos data_writer_qos = writer_qos(settings_.qos.writer, user_, settings_.instances);
-    if (settings_.asynchronous) data_writer_qos.publish_mode().kind = ASYNCHRONOUS_PUBLISH_MODE;
-    if (settings_.flow_bytes) data_writer_qos.publish_mode().flow_controller_name = fastdds_flow_controller;
+    const DataWriterQos data_writer_qos = fastdds_data_writer_qos(*publisher_, settings_, user_);
     for (unsigned n = 0; n < settings_.data_writers(); ++n)
         writers_.push_back(created(publisher_->create_datawriter(written[n % written.size()], data_writer_qos, this,
                                                                  StatusMask::publication_matched()), "data writer"));
-    DataReaderQos data_reader_qos = reader_qos(settings_.qos.reader, user_);
-    // A reader that announces only the group receives every sample by multicast. If it also announced unicast
-    // addresses, the library would use them for a single reader.
-    if (settings_.multicast) data_reader_qos.endpoint().multicast_locator_list.push_back(fastdds_multicast(settings_));
+    const DataReaderQos data_reader_qos = fastdds_data_reader_qos(*subscriber_, settings_, user_);
     StatusMask mask = StatusMask::subscription_matched();
     if (settings_.receive == Receive::listener) mask << StatusMask::data_available();
     if (settings_.receive == Receive::waitset) waitset_ = std::make_unique<WaitSet>();
@@ -315,35 +201,6 @@ Matches FastDds::matches() {
     return {static_cast<unsigned>(writer), static_cast<unsigned>(reader)};
 }
 
-TransportFacts FastDds::facts() {
-    TransportFacts facts;
-    const std::vector<OwnSocket> sockets = own_sockets();
-    set_buffers(facts, sockets);
-    const Interface interface = interface_of(settings_.nic.empty() ? used_address(sockets) : settings_.nic, settings_.ipv6);
-    facts.interface = interface.name;
-    facts.address = interface.address;
-    facts.max_message = fastdds_max_message(settings_);
-    // DDS Security shortens fragments by an amount that depends on its level.
-    if (!settings_.security.enabled()) facts.fragment = fastdds_fragment(settings_);
-    if (settings_.multicast) facts.multicast_address = multicast_group(settings_);
-    return facts;
-}
-
-EffectiveQos FastDds::effective_qos() {
-    auto qos = effective_qos_of(settings_.qos);
-    if (settings_.qos.writer.reliable && settings_.qos.writer.keep_all)
-        qos["send_queue"] = fastdds_send_queue(settings_);
-    const bool asynchronous = writers_.front()->get_qos().publish_mode().kind == ASYNCHRONOUS_PUBLISH_MODE;
-    qos["publish_mode"] = asynchronous ? "asynchronous" : "synchronous";
-    qos["flow_bytes"] = qos["flow_period_ms"] = nullptr;
-    for (const auto& controller : participant_->get_qos().flow_controllers()) {
-        if (std::string(controller->name) != fastdds_flow_controller) continue;
-        qos["flow_bytes"] = int64_t{controller->max_bytes_per_period};
-        qos["flow_period_ms"] = static_cast<int64_t>(controller->period_ms);
-    }
-    return qos;
-}
-
 Written FastDds::write(const Sample& sample) {
     InstanceHandle_t none;
     DataWriter* writer = writers_[sample.writer < writers_.size() ? sample.writer : 0];    // of a pong: the only one
@@ -356,7 +213,7 @@ Written FastDds::write(const Sample& sample) {
 }
 
 bool FastDds::wait(int64_t timeout_ns) {
-    return waitset_->wait(active_, duration(timeout_ns)) == RETCODE_OK;
+    return waitset_->wait(active_, fastdds_duration(timeout_ns)) == RETCODE_OK;
 }
 
 unsigned FastDds::take() {

@@ -133,6 +133,20 @@ void read_array(Cdr& cdr, T* values, size_t count) {
 #endif
 }
 
+// Returns whether the buffer still has this many bytes.
+inline bool fits(Cdr& cdr, size_t bytes) {
+#if FASTDDS_MAJOR >= 3
+    const Cdr::state here = cdr.get_state();
+    const bool enough = cdr.jump(bytes);
+    cdr.set_state(here);
+#else
+    Cdr::state here = cdr.getState();
+    const bool enough = cdr.jump(bytes);
+    cdr.setState(here);
+#endif
+    return enough;
+}
+
 // A type whose name is all that participants compare, without a key or with a key of one 32-bit integer.
 class WireType : public eprosima::fastdds::dds::TopicDataType {
 public:

@@ -5,10 +5,15 @@
 #include <tinyxml2.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fastdds/dds/domain/DomainParticipantFactory.hpp>
 #include <fastdds/dds/log/Log.hpp>
+#include <fastdds/dds/log/StdoutErrConsumer.hpp>
 #include <memory>
+#include <stdexcept>
+#include <thread>
 
 #include "common.h"
 #include "fastdds_transport.h"
@@ -22,6 +27,7 @@ using fastdds_api::rtps::Locator_t;
 using eprosima::fastdds::dds::DomainParticipantFactory;
 using eprosima::fastdds::dds::Log;
 using eprosima::fastdds::dds::LogConsumer;
+using eprosima::fastdds::dds::StdoutErrConsumer;
 
 constexpr uint32_t least_for_handshake = 8192;
 constexpr int64_t queue_bytes = 500'000;                  // the maximum of Cyclone DDS's adaptive limit
@@ -313,6 +319,43 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     if (s.security.enabled()) add_security(qos, s.security);
     if (s.flow_bytes) qos.flow_controllers().push_back(flow_controller(s));
     return qos;
+}
+
+void fastdds_prepare(const Settings& s) {
+    // Only the options configure it.
+    for (const char* name : {"FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTDDS_ENVIRONMENT_FILE",
+                             "FASTDDS_BUILTIN_TRANSPORTS", "FASTDDS_STATISTICS", "ROS_DISCOVERY_SERVER",
+                             "ROS_SUPER_CLIENT"})
+        unsetenv(name);
+    setenv("SKIP_DEFAULT_XML_FILE", "1", 1);
+    // Standard output holds only the results, but the library's default consumer logs to it.
+    auto consumer = std::make_unique<StdoutErrConsumer>();
+    consumer->stderr_threshold(Log::Kind::Info);
+    Log::ClearConsumers();
+    Log::RegisterConsumer(std::move(consumer));
+    Log::SetVerbosity(s.verbosity >= 3 ? Log::Kind::Warning : Log::Kind::Error);
+    fastdds_api::disable_intraprocess_delivery();
+
+    // The library ignores an interface without carrier, even when the carrier comes up later.
+    const std::string interface = interface_of(s.nic, s.ipv6).name;
+    for (int i = 0; !interface.empty() && !is_running(interface); ++i) {
+        if (i == 300) throw std::runtime_error("-nic: " + interface + " has no carrier after 3 s");
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+}
+
+TransportFacts fastdds_facts(const Settings& s) {
+    TransportFacts facts;
+    const std::vector<OwnSocket> sockets = own_sockets();
+    set_buffers(facts, sockets);
+    const Interface interface = interface_of(s.nic.empty() ? used_address(sockets) : s.nic, s.ipv6);
+    facts.interface = interface.name;
+    facts.address = interface.address;
+    facts.max_message = fastdds_max_message(s);
+    // DDS Security shortens fragments by an amount that depends on its level.
+    if (!s.security.enabled()) facts.fragment = fastdds_fragment(s);
+    if (s.multicast) facts.multicast_address = multicast_group(s);
+    return facts;
 }
 
 }  // namespace k8sdds

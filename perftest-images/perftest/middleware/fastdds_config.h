@@ -39,10 +39,15 @@ private:
     ConfigFile file_;
 };
 
+// Prepares the library: its environment and its log. Waits until the interface has a carrier; throws if it has none.
+void fastdds_prepare(const Settings&);
+
 eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&, const FastDdsProfiles&);
 
 // Returns the locator of the data readers with -multicast: the group and the domain's port for user multicast.
 fastdds_api::rtps::Locator_t fastdds_multicast(const Settings&);
+
+TransportFacts fastdds_facts(const Settings&);
 
 // Returns how many unacknowledged samples a reliable writer keeps before it blocks.
 int32_t fastdds_send_queue(const Settings&);

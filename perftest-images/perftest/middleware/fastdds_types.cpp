@@ -10,11 +10,9 @@ namespace {
 using eprosima::fastcdr::FastBuffer;
 using fastdds_api::Cdr;
 using fastdds_api::read_array;
-using fastdds_api::write_array;
 using Payload = fastdds_api::WireType::Payload;
 
 constexpr uint32_t encapsulation = 4;
-constexpr uint32_t announcement_length = 24 + 8 * announcement_values;
 
 // Returns false if the payload is shorter than the sample.
 template <typename Fill>
@@ -68,55 +66,26 @@ bool SampleType::key_in(Payload& payload, Key& key) const {
 
 bool SampleType::write(const void* sample, Payload& payload) const {
     const auto& s = *static_cast<const Sample*>(sample);
-    return serialize_payload(payload, size(sample), [&](Cdr& cdr) {
-        uint32_t head[head_words];
-        pack(s, head);
-        write_array(cdr, head, head_words);
-        cdr << s.payload_length;
-        write_array(cdr, s.payload, s.payload_length);
-    });
+    return serialize_payload(payload, size(sample), [&](Cdr& cdr) { k8sdds::write(cdr, s); });
 }
 
 bool SampleType::read(Payload& payload, void* data) const {
-    auto& taken = *static_cast<TakenSample*>(data);
-    return deserialize_payload(payload, [&](Cdr& cdr) {
-        uint32_t head[head_words], length = 0;
-        read_array(cdr, head, head_words);
-        cdr >> length;
-        if (length > payload.length) throw eprosima::fastcdr::exception::NotEnoughMemoryException("length");
-        // Only for the longest sample so far: what is added to a vector is filled with zeros.
-        if (taken.payload.size() < length) taken.payload.resize(length);
-        read_array(cdr, taken.payload.data(), length);
-        unpack(head, taken.sample);
-        taken.sample.payload = taken.payload.data();
-        taken.sample.payload_length = length;
-    });
+    return deserialize_payload(payload, [&](Cdr& cdr) { k8sdds::read(cdr, *static_cast<TakenSample*>(data)); });
 }
 
 uint32_t SampleType::size(const void* sample) const {
-    return static_cast<const Sample*>(sample)->payload_length + sample_overhead + encapsulation;
+    return wire_length(*static_cast<const Sample*>(sample)) + encapsulation;
 }
 
 AnnouncementType::AnnouncementType() : WireType("K8sdds::Announcement", announcement_length + encapsulation, false) {}
 
 bool AnnouncementType::write(const void* announcement, Payload& payload) const {
     const auto& a = *static_cast<const Announcement*>(announcement);
-    return serialize_payload(payload, size(announcement), [&](Cdr& cdr) {
-        cdr << static_cast<uint8_t>(a.kind) << static_cast<uint8_t>(a.role) << a.id << a.to << a.version;
-        cdr << a.instance << a.run << a.nonce;
-        write_array(cdr, a.value, announcement_values);
-    });
+    return serialize_payload(payload, size(announcement), [&](Cdr& cdr) { k8sdds::write(cdr, a); });
 }
 
 bool AnnouncementType::read(Payload& payload, void* announcement) const {
-    auto& a = *static_cast<Announcement*>(announcement);
-    return deserialize_payload(payload, [&](Cdr& cdr) {
-        uint8_t kind = 0, role = 0;
-        cdr >> kind >> role >> a.id >> a.to >> a.version >> a.instance >> a.run >> a.nonce;
-        read_array(cdr, a.value, announcement_values);
-        a.kind = static_cast<Kind>(kind);
-        a.role = static_cast<Role>(role);
-    });
+    return deserialize_payload(payload, [&](Cdr& cdr) { k8sdds::read(cdr, *static_cast<Announcement*>(announcement)); });
 }
 
 uint32_t AnnouncementType::size(const void*) const { return announcement_length + encapsulation; }

@@ -1,20 +1,9 @@
-// The wire types for Fast DDS: the same names and the same CDR encoding as idl/perftest.idl, so that all DDS
-// middlewares interoperate. Written by hand, because the code generator requires Java, and to avoid an allocation
-// per sample.
+// The wire types for Fast DDS, with the names of idl/perftest.idl.
 #pragma once
 
-#include <vector>
-
-#include "backend.h"
-#include "fastdds_api.h"
+#include "fastdds_wire.h"
 
 namespace k8sdds {
-
-// A sample from the reader. It owns the payload buffer, which is reused from one take to the next.
-struct TakenSample {
-    Sample sample;
-    std::vector<uint8_t> payload;
-};
 
 // Serializes a Sample, deserializes into a TakenSample.
 class SampleType final : public fastdds_api::WireType {
