@@ -24,6 +24,8 @@ LIBRARIES = (
 SERVER = "fast-discovery-server"
 ROUTER, LICENSES = "zenohd", "zenoh-licenses.txt"
 """The router of Zenoh and the licenses of its crates, if it is built."""
+LAB_ONLY = "libk8sdds-perftest-ros2-*.so"
+"""Modules that images do not contain, because they do not contain the libraries of ROS 2."""
 SETUP_ZENOH = "run: k8sdds setup --for lab-zenoh"
 
 
@@ -103,7 +105,7 @@ def _perftest(folder: Path, supervisor: Path) -> dict[str, Path]:
         folder / "k8sdds-perftest",
         folder / "k8sdds-transactions",
         folder / "k8sdds-link",
-        *sorted(folder.glob("libk8sdds-perftest-*.so")),
+        *sorted(set(folder.glob("libk8sdds-perftest-*.so")) - set(folder.glob(LAB_ONLY))),
         folder / ROUTER,
         folder / LICENSES,
     ]

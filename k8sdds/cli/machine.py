@@ -35,7 +35,7 @@ def setup(
         option(
             "--for PURPOSE",
             "lab (default): measure in the lab. lab-cilium: also the networks cilium-*. lab-zenoh: also Zenoh, which"
-            " takes minutes to compile. deploy: create clusters."
+            " takes minutes to compile. lab-ros2: also ROS 2, which is downloaded. deploy: create clusters."
             " deploy-arm64, deploy-amd64: create clusters of such machines, with a cross compiler if necessary. tests:"
             " run the tests. (Repeatable.)",
         ),

@@ -16,6 +16,9 @@ from k8sdds.middleware.files import checksum
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
 from k8sdds.middleware.protocol import Command, Middleware, Surroundings
 from k8sdds.middleware.raw import MODES, Raw
+from k8sdds.middleware.ros2_fastdds import BACKEND as ROS2_FASTDDS
+from k8sdds.middleware.ros2_fastdds import PLAIN as ROS2_PLAIN
+from k8sdds.middleware.ros2_fastdds import Ros2FastDDS
 from k8sdds.middleware.zenoh import MODES as ZENOH_MODES
 from k8sdds.middleware.zenoh import Zenoh
 from k8sdds.model.trial import Cell
@@ -45,6 +48,8 @@ MIDDLEWARES: dict[str, Middleware] = {
     for middleware in (
         CycloneDDS(),
         FastDDS(),
+        Ros2FastDDS(ROS2_FASTDDS),
+        Ros2FastDDS(ROS2_PLAIN),
         Raw(),
         *(Raw(mode) for mode in MODES),
         Zenoh(),
@@ -53,11 +58,10 @@ MIDDLEWARES: dict[str, Middleware] = {
     )
 }
 
-BACKENDS = tuple(dict.fromkeys(m.backend for m in MIDDLEWARES.values() if isinstance(m, K8sddsPerftest)))
-"""Backends of k8sdds-perftest that these middlewares use. Several middlewares may be modes of one backend."""
-ALWAYS_BUILT = tuple(name for name in BACKENDS if name != "zenoh")
-"""Backends without Zenoh, which is built only on request."""
-
+BACKENDS = {m.backend: m.build_option for m in MIDDLEWARES.values() if isinstance(m, K8sddsPerftest)}
+"""Backend of k8sdds-perftest to the option of CMake that builds it. Several middlewares may be modes of one backend."""
+ALWAYS_BUILT = tuple(name for name, option in BACKENDS.items() if not option)
+"""Backends that are not built only on request."""
 
 OFFERED = tuple(
     name

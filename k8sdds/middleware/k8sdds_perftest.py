@@ -38,6 +38,8 @@ class K8sddsPerftest(Middleware):
     """Option of the program for a QoS profile."""
     reports_match = True
     exit_reasons = PERFTEST_REASONS
+    build_option = ""
+    """Option of CMake with which the backend is built; empty if it is always built."""
 
     def __init__(self, name: str, service: Service | None = None) -> None:
         self.name = name

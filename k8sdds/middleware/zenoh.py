@@ -67,6 +67,7 @@ class Zenoh(K8sddsPerftest):
     locks_shared_memory = True
     reference_bytes = REFERENCE_BYTES
     setup = "k8sdds setup --for lab-zenoh"
+    build_option = "K8SDDS_ZENOH"
 
     def __init__(self, mode: str = TCP) -> None:
         super().__init__(f"{BACKEND}-{mode}" if mode else BACKEND, ROUTER)

@@ -120,7 +120,8 @@ class WorkloadSettings(Strict):
     ] = Field(
         default=DEFAULT_MIDDLEWARE,
         description="`cyclonedds`, `fastdds`, `connext` (RTI PerfTest, which you provide); Zenoh by TCP, UDP or QUIC:"
-        " `zenoh`, `zenoh-udp`, `zenoh-quic`; or UDP without middleware: `raw`, `raw-single`, `raw-connected`,"
+        " `zenoh`, `zenoh-udp`, `zenoh-quic`; ROS 2 in the lab: `ros2-fastdds`, and `ros2-fastdds-plain`, its Fast DDS"
+        " without rcl and rmw; or UDP without middleware: `raw`, `raw-single`, `raw-connected`,"
         " `raw-mmsg`, `raw-gso`",
     )
     security: Annotated[

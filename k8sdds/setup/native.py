@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from k8sdds.bundle import cache
@@ -18,14 +19,17 @@ PROGRAMS = ("k8sdds-perftest", "k8sdds-supervisor", "k8sdds-link")
 COMPILER = ("c++", "cmake", "ninja")
 
 
-def is_current(for_tests: bool = False, zenoh: bool = False) -> bool:
-    """Return whether all programs exist, with their middlewares, and correspond to their sources."""
+def is_current(for_tests: bool = False, requested: Sequence[str] = ()) -> bool:
+    """Return whether all programs exist, with their middlewares, and correspond to their sources.
+
+    `requested`: backends that are built only on request.
+    """
     try:
         for program in PROGRAMS:
             native_program(program)
     except PrerequisiteError:
         return False
-    return not missing_middlewares(zenoh) and (
+    return not missing_middlewares(requested) and (
         CHECKOUT is None or native_build.is_up_to_date(CHECKOUT, for_tests)
     )
 
@@ -39,7 +43,7 @@ def build(
     report: Callable[[str], None],
     progress: Callable[[str], None],
     for_tests: bool = False,
-    zenoh: bool = False,
+    requested: Sequence[str] = (),
 ) -> None:
     """Build and install the programs, and report each middleware that could not be built.
 
@@ -47,33 +51,37 @@ def build(
     """
     report(f"building {native_build.WHAT} (takes a few minutes)")
     if CHECKOUT:
-        log = native_build.build_checkout(CHECKOUT, progress, for_tests, zenoh)
+        log = native_build.build_checkout(CHECKOUT, progress, for_tests, _options(requested))
     else:
-        log = _build_in_cache(progress, zenoh)
+        log = _build_in_cache(progress, requested)
     for program in PROGRAMS:
         native_program(program)
-    for name in missing_middlewares(zenoh):
+    for name in missing_middlewares(requested):
         reason = build_record(Path(native_program(PROGRAMS[0])).parent).get(name, "not built")
         report(f"middleware {name}: {reason}; see the build log: {log}")
 
 
-def missing_middlewares(zenoh: bool = False) -> list[str]:
-    """Return the names of the middlewares of k8sdds-perftest that are not built. Zenoh counts only on request."""
-    return [name for name in (BACKENDS if zenoh else ALWAYS_BUILT) if name not in backends()]
+def missing_middlewares(requested: Sequence[str] = ()) -> list[str]:
+    """Return the names of the backends of k8sdds-perftest that are not built: the usual and the requested ones."""
+    return [name for name in (*ALWAYS_BUILT, *requested) if name not in backends()]
 
 
-def _build_in_cache(progress: Callable[[str], None], zenoh: bool) -> Path:
+def _options(requested: Sequence[str]) -> dict[str, str]:
+    """Return the variables of CMake that request backends. A Python with pip gets what is not Debian's."""
+    return {"K8SDDS_PYTHON": sys.executable, **{BACKENDS[name]: "ON" for name in requested}}
+
+
+def _build_in_cache(progress: Callable[[str], None], requested: Sequence[str]) -> Path:
     """Build the programs in the cache and return the build log."""
     cache_folder()  # creates it for this user only
     target = built_folder()
     log = target.with_suffix(".log")
     # The lock lets a second command wait instead of building the same.
     with cache.creating(target):
-        if not is_current(zenoh=zenoh):
+        if not is_current(requested=requested):
             with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
-                native_build.build(
-                    Path(folder, "native"), Path(folder, "install"), ("install",), progress, log, zenoh
-                )
+                parts, options = (Path(folder, "native"), Path(folder, "install")), _options(requested)
+                native_build.build(*parts, ("install",), progress, options, log)
                 cache.remove(target)
                 Path(folder, "install", "libexec", "k8sdds").rename(target)
     cache.prune()

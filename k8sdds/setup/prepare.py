@@ -13,7 +13,7 @@ from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import BUNDLED, built_folder
 
-_FOR_BUILD = (*packages.BUILD, *packages.BUILD_ZENOH)
+_FOR_BUILD = (*packages.BUILD, *packages.BUILD_ZENOH, *packages.BUILD_ROS2)
 WITHOUT_ROOT = "list, show, import, report, compare and claims work without them"
 
 
@@ -28,8 +28,8 @@ class Plan:
     """Whether the native programs must be built."""
     for_tests: bool = False
     """Whether to build those that only tests run, too."""
-    zenoh: bool = False
-    """Whether to build Zenoh, too."""
+    requested: tuple[str, ...] = ()
+    """Backends to build that are built only on request."""
 
     @property
     def needs_root(self) -> bool:
@@ -53,8 +53,8 @@ def plan(purposes: Sequence[Purpose]) -> Plan:
 
     Raises PrerequisiteError if the programs of a wheel, which are never built again, do not include a middleware.
     """
-    zenoh = any(purpose.zenoh for purpose in purposes)
-    if BUNDLED.is_dir() and (absent := native.missing_middlewares(zenoh)):
+    requested = tuple(dict.fromkeys(name for purpose in purposes for name in purpose.backends))
+    if BUNDLED.is_dir() and (absent := native.missing_middlewares(requested)):
         raise PrerequisiteError(
             f"the programs of this installation do not include {' and '.join(absent)}",
             "install k8sdds from its sources",
@@ -65,7 +65,7 @@ def plan(purposes: Sequence[Purpose]) -> Plan:
     )
     for_tests = any(purpose.tests for purpose in purposes)
     missing = tuple(packages.missing(list(names)))
-    return Plan(missing, tuple(modules), not native.is_current(for_tests, zenoh), for_tests, zenoh)
+    return Plan(missing, tuple(modules), not native.is_current(for_tests, requested), for_tests, requested)
 
 
 def apply(
@@ -120,7 +120,7 @@ def _build(plan: Plan, report: Callable[[str], None], progress: Callable[[str], 
     if not plan.build or (lacking and not native.can_build()):
         return
     try:
-        native.build(report, progress, plan.for_tests, plan.zenoh)
+        native.build(report, progress, plan.for_tests, plan.requested)
     except PrerequisiteError as error:
         if not lacking:
             raise

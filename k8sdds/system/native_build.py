@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from k8sdds.system import cmake
 from k8sdds.system.errors import PrerequisiteError
@@ -25,11 +26,11 @@ def build_checkout(
     checkout: Path,
     progress: Callable[[str], None] = lambda _: None,
     for_tests: bool = False,
-    zenoh: bool = False,
+    options: Mapping[str, object] = MappingProxyType({}),
 ) -> Path:
     """Build and install the programs in the build folder of a source tree, and return the build log."""
     targets = (*_TESTED, "install") if for_tests else ("install",)
-    return build(_folder(checkout), checkout / "build", targets, progress, zenoh=zenoh)
+    return build(_folder(checkout), checkout / "build", targets, progress, options)
 
 
 def is_up_to_date(checkout: Path, for_tests: bool = False) -> bool:
@@ -47,15 +48,15 @@ def build(
     prefix: Path,
     targets: Sequence[str],
     progress: Callable[[str], None],
+    options: Mapping[str, object] = MappingProxyType({}),
     log: Path | None = None,
-    zenoh: bool = False,
 ) -> Path:
     """Build targets in a folder, install them under a prefix, and return the build log.
 
-    Zenoh is built too if it is requested, or was built in this folder before.
+    `options` are variables of CMake. Those of an earlier build in this folder are kept.
     """
     log = log or folder / "build.log"
-    settings = {"CMAKE_INSTALL_PREFIX": prefix, **({"K8SDDS_ZENOH": "ON"} if zenoh else {})}
+    settings = {"CMAKE_INSTALL_PREFIX": prefix, **options}
     cmake.build(WHAT, shared("perftest-images"), folder, log, settings, targets, _SETUP, progress)
     return log
 

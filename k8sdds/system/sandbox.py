@@ -26,10 +26,12 @@ START_TIMEOUT_S = 20
 COMMAND_TIMEOUT_S = 60
 
 # Mounts an empty /run: `ip netns` keeps its names there, and an ordinary user may not write to the host's.
-# An empty /dev/shm is shared by the pods of the sandbox and removed with it.
+# An empty /dev/shm is shared by the pods of the sandbox and removed with it. The id of the machine is empty, as in
+# containers: Fast DDS 3 takes pods with the same id for processes of one host, and does not reach them by the network.
 _PREPARE = (
     "set -e; mount -t tmpfs -o mode=755 k8sdds /run; mkdir -p /run/netns /run/sys;"
-    " [ ! -d /dev/shm ] || mount -t tmpfs -o mode=1777 k8sdds /dev/shm"
+    " [ ! -d /dev/shm ] || mount -t tmpfs -o mode=1777 k8sdds /dev/shm;"
+    " [ ! -e /etc/machine-id ] || mount --bind /dev/null /etc/machine-id"
 )
 
 RULE_LOADERS = {

@@ -36,11 +36,24 @@ def test_setup_builds_only_backends(without_fastdds: Path) -> None:
     assert setup_native.missing_middlewares() == []
 
 
-def test_zenoh_is_built_only_on_request(without_fastdds: Path) -> None:
+@pytest.mark.parametrize("backend", ["zenoh", "ros2-fastdds"])
+def test_some_backends_are_built_only_on_request(without_fastdds: Path, backend: str) -> None:
     assert setup_native.missing_middlewares() == ["fastdds"]
-    assert setup_native.missing_middlewares(zenoh=True) == ["fastdds", "zenoh"]
-    (without_fastdds / "libk8sdds-perftest-zenoh.so").touch()
-    assert setup_native.missing_middlewares(zenoh=True) == ["fastdds"]
+    assert setup_native.missing_middlewares([backend]) == ["fastdds", backend]
+    (without_fastdds / f"libk8sdds-perftest-{backend}.so").touch()
+    assert setup_native.missing_middlewares([backend]) == ["fastdds"]
+
+
+def test_images_do_not_contain_what_the_lab_only_has(
+    without_fastdds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "SERVER", "true")
+    modules = {"libk8sdds-perftest-fastdds.so", "libk8sdds-perftest-mine.so"}
+    lab_only = "libk8sdds-perftest-ros2-fastdds.so"
+    for name in (*modules, lab_only, "k8sdds-transactions", "discovery-server"):
+        (without_fastdds / name).touch(0o755)
+    names = {Path(target).name for target in native.programs("perftest", native.HOST_ARCH, print)}
+    assert modules <= names and lab_only not in names
 
 
 def test_images_have_the_router_if_it_is_built(

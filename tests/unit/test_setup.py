@@ -58,17 +58,21 @@ def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert packages.missing([NOWHERE]) == []
 
 
-def test_only_some_purposes_need_zenoh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_some_purposes_need_more_backends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with_compiler = {name for name, purpose in setup.PURPOSES.items() if "cargo-web" in purpose.packages}
     assert with_compiler == {"lab-zenoh", "tests"}
-    assert with_compiler == {name for name, purpose in setup.PURPOSES.items() if purpose.zenoh}
+    assert with_compiler == {name for name, purpose in setup.PURPOSES.items() if "zenoh" in purpose.backends}
     assert {name for name, purpose in setup.PURPOSES.items() if purpose.tests} == {"tests"}
     asked = []
     monkeypatch.setattr(packages, "missing", lambda _names: [])
     monkeypatch.setattr(native, "is_current", lambda *request: bool(asked.append(request)))
-    plans = [setup.plan([setup.PURPOSES[name]]) for name in ("lab", "lab-zenoh", "tests")]
-    assert asked == [(False, False), (False, True), (True, True)]
-    assert [(plan.build, plan.zenoh) for plan in plans] == [(True, False), (True, True), (True, True)]
+    ros2 = ("ros2-fastdds", "ros2-fastdds-plain")
+    of_tests = ("zenoh", *ros2) if HOST_ARCH == "amd64" else ("zenoh",)  # there are no other wheels
+    backends = {"lab": (), "lab-zenoh": ("zenoh",), "lab-ros2": ros2, "tests": of_tests}
+    plans = [setup.plan([setup.PURPOSES[name]]) for name in backends]
+    assert asked == [(name == "tests", requested) for name, requested in backends.items()]
+    assert [(plan.build, plan.requested) for plan in plans] == [(True, each) for each in backends.values()]
+    assert setup.plan([setup.PURPOSES["lab-zenoh"], setup.PURPOSES["tests"]]).requested == of_tests
 
 
 def test_setup_refuses_what_the_programs_of_a_wheel_do_not_include(

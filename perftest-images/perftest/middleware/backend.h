@@ -15,7 +15,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 17;    // increase with every change of this header
+constexpr unsigned backend_interface = 18;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -135,6 +135,7 @@ struct Settings {
     bool latency_test = false;
     bool continuous = false;                  // a throughput test without a rate: samples follow each other at once
     bool serialized = false;                  // leave serialization and deserialization out of the test
+    bool ros2_names = false;                  // of topics and types, as rmw_fastrtps_cpp forms them
     Transport transport = Transport::udp;     // of samples
     int dscp = 0;                             // of sockets that the middleware opens later; the program marks the others
     bool asynchronous = false;                // samples are sent by a thread of the middleware

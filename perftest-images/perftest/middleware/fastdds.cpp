@@ -117,11 +117,12 @@ void FastDds::open(const Settings& settings, Events& events) {
 }
 
 Topic* FastDds::topic(const std::string& name, const std::string& type) {
-    return created(participant_->create_topic(name, type, TOPIC_QOS_DEFAULT), name.c_str());
+    const std::string prefix = settings_.ros2_names ? "rt/" : "";
+    return created(participant_->create_topic(prefix + name, type, TOPIC_QOS_DEFAULT), name.c_str());
 }
 
 void FastDds::create_announcement_channel() {
-    TypeSupport type(new AnnouncementType);
+    TypeSupport type(new AnnouncementType(settings_.ros2_names));
     type.register_type(participant_);
     Topic* announcements = topic(topic_name(settings_, announcement_topic), type.get_type_name());
     EndpointQos e;
@@ -140,7 +141,7 @@ void FastDds::create_announcement_channel() {
 
 void FastDds::create_data_endpoints() {
     const bool publishes = settings_.role == Role::publisher;
-    TypeSupport type(new SampleType(settings_.data_length, settings_.keyed));
+    TypeSupport type(new SampleType(settings_.data_length, settings_.keyed, settings_.ros2_names));
     type.register_type(participant_);
     std::vector<Topic*> throughput;
     for (unsigned n = 0; n < settings_.topics; ++n)

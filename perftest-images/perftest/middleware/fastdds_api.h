@@ -14,6 +14,7 @@
 #include <string>
 
 #if FASTDDS_MAJOR >= 3
+#include <fastdds/config.hpp>
 #include <fastdds/LibrarySettings.hpp>
 #include <fastdds/rtps/transport/UDPv4TransportDescriptor.hpp>
 #include <fastdds/rtps/transport/UDPv6TransportDescriptor.hpp>
@@ -21,6 +22,7 @@
 #include <fastdds/utils/IPLocator.hpp>
 #else
 #include <fastdds/rtps/transport/UDPv4TransportDescriptor.h>
+#include <fastrtps/config.h>
 #include <fastdds/rtps/transport/UDPv6TransportDescriptor.h>
 #include <fastdds/rtps/transport/shared_mem/SharedMemTransportDescriptor.h>
 #include <fastrtps/utils/IPLocator.h>

@@ -254,6 +254,9 @@ std::string fastdds_unsupported(const Settings& s) {
                     ? "-qosFile: " + s.qos.file + ":" + std::to_string(s.qos.batch_line) + ": k8sdds.batch_bytes"
                     : std::string("-batchSize")) +
                ": fastdds does not support batching; remove it, or use cyclonedds";
+#if !HAVE_SECURITY
+    if (s.security.enabled()) return "-secureGovernanceFile: this Fast DDS was built without DDS Security; use fastdds";
+#endif
     if (s.security.enabled() && fastdds_max_message(s) < least_for_handshake)
         return "-messageSizeMax: fastdds does not fragment the handshake of DDS Security, which contains certificates and "
                "permissions; give at least " + std::to_string(least_for_handshake);

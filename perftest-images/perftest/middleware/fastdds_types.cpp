@@ -46,9 +46,9 @@ bool deserialize_payload(Payload& payload, Fill fill) {
 
 }  // namespace
 
-SampleType::SampleType(uint64_t data_length, bool keyed)
-    : WireType(keyed ? "K8sdds::KeyedSample" : "K8sdds::Sample", static_cast<uint32_t>(data_length) + encapsulation,
-               keyed) {}
+SampleType::SampleType(uint64_t data_length, bool keyed, bool ros2_name)
+    : WireType(ros2_name ? "k8sdds_msgs::msg::dds_::Sample_" : keyed ? "K8sdds::KeyedSample" : "K8sdds::Sample",
+               static_cast<uint32_t>(data_length) + encapsulation, keyed) {}
 
 // Both a Sample and a TakenSample begin with a Sample.
 bool SampleType::key_of(const void* sample, Key& key) const {
@@ -77,7 +77,9 @@ uint32_t SampleType::size(const void* sample) const {
     return wire_length(*static_cast<const Sample*>(sample)) + encapsulation;
 }
 
-AnnouncementType::AnnouncementType() : WireType("K8sdds::Announcement", announcement_length + encapsulation, false) {}
+AnnouncementType::AnnouncementType(bool ros2_name)
+    : WireType(ros2_name ? "k8sdds_msgs::msg::dds_::Announcement_" : "K8sdds::Announcement", announcement_length + encapsulation,
+               false) {}
 
 bool AnnouncementType::write(const void* announcement, Payload& payload) const {
     const auto& a = *static_cast<const Announcement*>(announcement);

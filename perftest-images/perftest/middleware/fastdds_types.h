@@ -1,4 +1,4 @@
-// The wire types for Fast DDS, with the names of idl/perftest.idl.
+// The wire types for Fast DDS, with the names of idl/perftest.idl, or with those of ROS 2 for the same messages.
 #pragma once
 
 #include "fastdds_wire.h"
@@ -8,7 +8,7 @@ namespace k8sdds {
 // Serializes a Sample, deserializes into a TakenSample.
 class SampleType final : public fastdds_api::WireType {
 public:
-    SampleType(uint64_t data_length, bool keyed);
+    SampleType(uint64_t data_length, bool keyed, bool ros2_name);
 
 private:
     bool write(const void* sample, Payload& payload) const override;
@@ -23,7 +23,7 @@ private:
 // Serializes and deserializes an Announcement.
 class AnnouncementType final : public fastdds_api::WireType {
 public:
-    AnnouncementType();
+    explicit AnnouncementType(bool ros2_name);
 
 private:
     bool write(const void* announcement, Payload& payload) const override;

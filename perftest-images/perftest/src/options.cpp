@@ -110,6 +110,8 @@ const Option table[] = {
     {"-multicastAddr", "ADDR", both, &Options::multicast_address, 0, 0, "Multicast address; requires -multicast."},
     {"-receive", "listener|waitset|spin", both, &Options::receive, 0, 0,
      "Receive mode: middleware callback, waiting thread, or polling thread."},
+    {"-ros2Names", "", both, &Options::ros2_names, 0, 0,
+     "Give topics and types the names that they have with ros2-fastdds, to exchange samples with it (fastdds)."},
     {"-serialized", "", both, &Options::serialized, 0, 0,
      "Write samples that were serialized before the test, and take samples without deserializing them (cyclonedds, zenoh)."},
     {"-rawMode", "datagram|single|connected|mmsg|gso", both, &Options::raw_mode, 0, 0,

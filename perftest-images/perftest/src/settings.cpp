@@ -233,6 +233,10 @@ void check_combinations(Options& options) {
         throw UsageError("-serialized: keeps the samples of one writer; remove -topics and -writers");
     if (options.serialized && !options.secure_governance.empty())
         throw UsageError("-serialized: uses a topic of its own, for which the permissions grant nothing; remove -secure options");
+    if (options.ros2_names && options.middleware != "fastdds")
+        throw UsageError("-ros2Names: only fastdds has names of ROS 2; remove it");
+    if (options.ros2_names && options.keyed)
+        throw UsageError("-ros2Names: topics of ros2-fastdds have no key; remove it, or -keyed");
     if (options.topics * options.writers > max_writers)
         throw UsageError("-topics and -writers: a publisher has at most " + std::to_string(max_writers) +
                          " writers; give less of one of them");
@@ -288,6 +292,7 @@ Settings make_settings(Options& options) {
     settings.latency_test = options.latency_test;
     settings.continuous = options.pub && options.test() == Test::throughput && options.rate == 0;
     settings.serialized = options.serialized;
+    settings.ros2_names = options.ros2_names;
     settings.scans = !options.scan.empty();
     settings.transport = transport_of(options);
     settings.dscp = static_cast<int>(options.dscp);

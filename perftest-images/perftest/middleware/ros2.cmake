@@ -1,0 +1,78 @@
+# The backends ros2-fastdds and ros2-fastdds-plain. Python downloads the wheels that ros2/requirements.txt pins, and gathers their libraries in one folder.
+set(WHEELS ${CMAKE_CURRENT_LIST_DIR}/ros2)
+file(READ ${WHEELS}/requirements.txt requirements)
+foreach(package rcl rmw-fastrtps-cpp)
+  string(REGEX MATCH "\nros-${package}==([0-9.]+)" found "${requirements}")
+  set(${package}_VERSION ${CMAKE_MATCH_1})
+endforeach()
+
+# Sets `obstacle` to what prevents the build, or to an empty text.
+function(k8sdds_check_wheels)
+  set(obstacle "" PARENT_SCOPE)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
+    set(obstacle "ROS 2 has wheels for amd64 only, not for ${CMAKE_SYSTEM_PROCESSOR}" PARENT_SCOPE)
+    return()
+  endif()
+  foreach(python ${K8SDDS_PYTHON} python3)
+    execute_process(COMMAND ${python} -m pip --version RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)
+    if(NOT code)
+      set(python ${python} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  set(obstacle "there is no pip to download the wheels of ROS 2 (Debian: python3-pip)" PARENT_SCOPE)
+endfunction()
+
+set(obstacle "it was not requested (CMake: -DK8SDDS_ROS2=ON)")
+if(K8SDDS_ROS2)
+  k8sdds_check_wheels()
+endif()
+if(obstacle)
+  foreach(name ros2-fastdds ros2-fastdds-plain)
+    k8sdds_record(${name} "not built: ${obstacle}")
+  endforeach()
+  return()
+endif()
+
+set(folder ${CMAKE_BINARY_DIR}/ros2)
+set(libraries ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/ros2)
+add_custom_command(OUTPUT ${folder}/gathered DEPENDS ${WHEELS}/requirements.txt ${WHEELS}/wheels.py VERBATIM
+  COMMENT "Downloading the wheels of ROS 2, 31 MB"
+  COMMAND ${python} ${WHEELS}/wheels.py ${folder} ${libraries} ${CMAKE_C_COMPILER}
+  COMMAND ${CMAKE_COMMAND} -E touch ${folder}/gathered)
+add_custom_target(ros2_wheels DEPENDS ${folder}/gathered)
+
+# Adds a backend that is linked with libraries of the wheels.
+function(k8sdds_ros2_middleware name)
+  k8sdds_middleware(${name} middleware/fastdds_config.cpp middleware/fastdds_qos.cpp middleware/fastdds_wire.cpp ${ARGN})
+  set(target backend_${name})
+  add_dependencies(${target} ros2_wheels)
+  # Before the other folders: the compiler would find Debian's Fast DDS in /usr/include.
+  target_include_directories(${target} SYSTEM PRIVATE ${folder}/include)
+  target_compile_definitions(${target} PRIVATE FASTDDS_MAJOR=3 FASTDDS_VERSION=FASTDDS_VERSION_STR)
+  target_link_libraries(${target} PRIVATE -L${libraries} -l:libfastdds.so.3.2 -l:libfastcdr.so.2 ${TINYXML2_LIBRARY})
+  # Not DT_RUNPATH: only DT_RPATH also applies to what the libraries of ROS 2 load, whose own path leads nowhere.
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags -Wl,-rpath-link,${libraries})
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "\$ORIGIN/ros2")
+endfunction()
+
+# What ros2-fastdds is compared with: the same Fast DDS without the layers of ROS 2.
+k8sdds_ros2_middleware(ros2-fastdds-plain middleware/fastdds.cpp middleware/fastdds_types.cpp)
+target_link_libraries(backend_ros2-fastdds-plain PRIVATE OpenSSL::Crypto)
+k8sdds_record(ros2-fastdds-plain "Fast DDS of rmw_fastrtps_cpp ${rmw-fastrtps-cpp_VERSION}")
+
+k8sdds_ros2_middleware(ros2-fastdds middleware/ros2_fastdds.cpp middleware/ros2_types.cpp)
+# Each package has a folder of its own.
+foreach(package builtin_interfaces rcl rcl_yaml_param_parser rcpputils rcutils rmw rmw_dds_common rmw_fastrtps_cpp
+    rmw_fastrtps_shared_cpp rosidl_dynamic_typesupport rosidl_runtime_c rosidl_runtime_cpp rosidl_typesupport_fastrtps_cpp
+    rosidl_typesupport_interface rosidl_typesupport_introspection_c rosidl_typesupport_introspection_cpp service_msgs tracetools
+    type_description_interfaces)
+  target_include_directories(backend_ros2-fastdds SYSTEM PRIVATE ${folder}/include/${package})
+endforeach()
+target_compile_definitions(backend_ros2-fastdds PRIVATE
+  ROS2_RCL_VERSION="${rcl_VERSION}" ROS2_RMW_VERSION="${rmw-fastrtps-cpp_VERSION}")
+target_link_libraries(backend_ros2-fastdds PRIVATE -lrcl -lrmw_fastrtps_cpp -lrosidl_typesupport_fastrtps_cpp
+  -lrosidl_typesupport_introspection_cpp)
+install(DIRECTORY ${libraries} DESTINATION ${K8SDDS_LIBEXEC})
+install(FILES ${WHEELS}/LICENSES DESTINATION ${K8SDDS_LIBEXEC} RENAME ros2-licenses.txt)
+k8sdds_record(ros2-fastdds "rcl ${rcl_VERSION}, rmw_fastrtps_cpp ${rmw-fastrtps-cpp_VERSION}")

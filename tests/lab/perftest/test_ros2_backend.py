@@ -1,0 +1,232 @@
+"""Test ROS 2: what its layers deliver, what they set, with whom they exchange samples, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from perftest_tools import FOLDERS, REPOSITORY, TIMEOUT_S, Perftest, end_all, sh, tool
+from security_files import Files
+
+ROS2, PLAIN = "ros2-fastdds", "ros2-fastdds-plain"
+MODULE = f"libk8sdds-perftest-{ROS2}.so"
+PACED = ("-pacedTest", "-pubRate", "500:sleep")
+
+pytestmark = pytest.mark.skipif(
+    not any((folder / MODULE).is_file() for folder in FOLDERS),
+    reason="ROS 2 is not built: k8sdds setup --for tests",
+)
+
+
+def check_complete(publisher, subscriber) -> None:
+    result = subscriber.k8sdds
+    assert result["received"] == publisher.k8sdds["sent"] > 10
+    assert {result[name] for name in ("lost", "duplicates", "foreign_samples", "foreign_messages")} == {0}
+
+
+@pytest.mark.parametrize("test", [(), ("-latencyTest",), PACED])
+@pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
+def test_all_samples_arrive(perftest, receive, test):
+    publisher, subscriber = perftest.pair("-receive", receive, pub=test, middleware=ROS2)
+    check_complete(publisher, subscriber)
+    assert publisher.k8sdds["pongs_received"] == (publisher.k8sdds["sent"] if "-latencyTest" in test else 0)
+
+
+@pytest.mark.parametrize("length", [28, 1024, 65536, 1_000_000])
+def test_samples_of_every_length(perftest, length):
+    check_complete(*perftest.pair("-dataLen", length, middleware=ROS2))
+
+
+def test_samples_of_varying_lengths(perftest, tmp_path):
+    schedule = tmp_path / "schedule.txt"
+    schedule.write_text("period 10000\n0 62000\n2000 28\n4000 4100\n")
+    publisher, subscriber = perftest.pair(pub=("-pacedTest", "-schedule", schedule), middleware=ROS2)
+    check_complete(publisher, subscriber)
+    assert subscriber.k8sdds["delivered_bytes"] == publisher.k8sdds["sent_bytes"]
+
+
+@pytest.mark.parametrize(
+    "both",
+    [
+        ("-topics", 2, "-writers", 2),
+        ("-multicast",),
+        ("-transport", "UDPv6"),
+        ("-qosFile", REPOSITORY / "qos/ros2-default.xml"),
+    ],
+)
+def test_what_rmw_states_and_what_fast_dds_states(perftest, both):
+    # A writer that keeps 10 samples replaces those that a subscriber has not received yet.
+    rate = ("-pubRate", "500:sleep") if "-qosFile" in both else ()
+    publisher, subscriber = perftest.pair(*both, pub=rate, middleware=ROS2)
+    check_complete(publisher, subscriber)
+    expected = "keep_last_10" if "-qosFile" in both else "keep_all"
+    assert publisher.k8sdds["qos"]["writer_history"] == expected
+
+
+def test_best_effort_samples_are_sent_once(perftest):
+    publisher, subscriber = perftest.pair("-bestEffort", middleware=ROS2)
+    result = subscriber.k8sdds
+    assert result["received"] + result["lost"] == publisher.k8sdds["sent"] and result["received"] > 10
+    assert result["duplicates"] == 0
+
+
+def test_rmw_creates_the_kind_of_writer_that_is_requested(perftest):
+    for options, mode in (((), "synchronous"), (("-asynchronous",), "asynchronous")):
+        publisher, subscriber = perftest.pair(pub=options, middleware=ROS2)
+        check_complete(publisher, subscriber)
+        assert publisher.k8sdds["qos"]["publish_mode"] == mode
+
+
+def test_several_publishers_and_subscribers(perftest):
+    subscribers = [
+        perftest.sub("-numPublishers", 2, "-sidMultiSubTest", n, middleware=ROS2) for n in range(2)
+    ]
+    publishers = [
+        perftest.pub("-numSubscribers", 2, "-pidMultiPubTest", n, middleware=ROS2) for n in range(2)
+    ]
+    end_all(*publishers, *subscribers)
+    sent = sum(publisher.k8sdds["sent"] for publisher in publishers)
+    assert [subscriber.k8sdds["received"] for subscriber in subscribers] == [sent] * 2
+
+
+def test_results_contain_the_versions_of_all_layers(perftest):
+    publisher, _ = perftest.pair(middleware=ROS2)
+    requirements = (REPOSITORY / "perftest-images/perftest/middleware/ros2/requirements.txt").read_text()
+    layers = dict(layer.rsplit(" ", 1) for layer in publisher.k8sdds["middleware"]["version"].split(", "))
+    assert layers.keys() == {"rcl", "rmw_fastrtps_cpp", "Fast DDS"}
+    for name in ("rcl", "rmw_fastrtps_cpp"):
+        assert f"ros-{name.replace('_', '-')}=={layers[name]} " in requirements
+
+
+def test_the_environment_of_a_ros_workspace_has_no_effect(perftest):
+    environment = {
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "OFF",
+        "ROS_DOMAIN_ID": "5",
+        "ROS_SECURITY_ENABLE": "true",
+        "FASTDDS_DEFAULT_PROFILES_FILE": "/nowhere.xml",
+        "AMENT_PREFIX_PATH": "/opt/ros/other",
+        "HOME": "/nowhere",
+    }
+    check_complete(*perftest.pair(middleware=ROS2, env=environment))
+
+
+# -- other programs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("test", [(), ("-latencyTest",), PACED])
+@pytest.mark.parametrize("middleware", [(ROS2, "fastdds"), ("fastdds", ROS2)])
+def test_plain_fast_dds_exchanges_samples_with_ros2(perftest, middleware, test):
+    """The bytes on the wire, the names of topics and types, and the QoS are those of a plain DDS application."""
+    names = [("-ros2Names",) if name == "fastdds" else () for name in middleware]
+    publisher, subscriber = perftest.pair(pub=(*names[0], *test), sub=names[1], middleware=middleware)
+    check_complete(publisher, subscriber)
+
+
+CYCLONE = """<CycloneDDS><Domain>
+  <General><Interfaces><NetworkInterface name="lo"/></Interfaces><AllowMulticast>false</AllowMulticast></General>
+  <Discovery><ParticipantIndex>auto</ParticipantIndex><Peers><Peer address="127.0.0.1"/></Peers></Discovery>
+</Domain></CycloneDDS>
+"""
+
+
+def test_cyclone_dds_receives_what_ros2_publishes(perftest):
+    """Version 0.10 crashes if Fast DDS 3 propagates the type of a topic that it matches."""
+    names = ("rt/k8sdds/throughput", "k8sdds_msgs::msg::dds_::Sample_")
+    with subprocess.Popen(
+        [tool("k8sdds-cyclonedds-reader"), str(perftest.domain), *names, "100"],
+        env={**os.environ, "CYCLONEDDS_URI": CYCLONE},
+        stdout=subprocess.PIPE,
+    ) as reader:
+        try:
+            assert reader.stdout is not None and reader.stdout.readline() == b"ready\n"
+            check_complete(*perftest.pair(time=1, pub=("-pubRate", "1000:sleep"), middleware=ROS2))
+            assert reader.wait(TIMEOUT_S) == 0
+        finally:
+            reader.kill()
+
+
+def test_pods_of_one_machine_find_each_other_without_its_id(perftest: Perftest, link):
+    """As in the lab: Fast DDS 3 takes processes of machines with the same id for processes of one host."""
+    for netns in link:
+        sh(f"mkdir -p /etc/netns/{netns} && : > /etc/netns/{netns}/machine-id")
+    try:
+        check_complete(*perftest.pair(link=link, middleware=ROS2))
+    finally:
+        for netns in link:
+            shutil.rmtree(f"/etc/netns/{netns}")
+
+
+@pytest.mark.parametrize("test", [(), ("-latencyTest",), PACED])
+def test_the_same_fast_dds_without_the_layers_of_ros2(perftest, test):
+    publisher, subscriber = perftest.pair(pub=test, middleware=PLAIN)
+    check_complete(publisher, subscriber)
+    ros2, _ = perftest.pair(pub=test, middleware=ROS2)
+    assert ros2.k8sdds["middleware"]["version"].endswith(
+        f", Fast DDS {publisher.k8sdds['middleware']['version']}"
+    )
+    assert ros2.k8sdds["qos"] == publisher.k8sdds["qos"]
+    for size in ("max_message_bytes", "fragment_bytes", "socket_receive_buffer_bytes"):
+        assert ros2.k8sdds["transport"][size] == publisher.k8sdds["transport"][size]
+
+
+# -- what is refused ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-keyed",), "-keyed: topics of ros2-fastdds have no key"),
+        (("-serialized",), "-serialized: "),
+        (("-batchSize", 8000), "-batchSize: "),
+        (("-transport", "SHMEM"), "-transport: ros2-fastdds does not have SHMEM"),
+        (("-scan", "100:200"), "-scan: a step is a number"),
+        (("-asynchronous", "-flowController", "20000:10"), "-flowController: ros2-fastdds cannot limit"),
+        (("-discovery", "server", "-discoveryServer", "127.0.0.1"), "-discovery server: ros2-fastdds has no"),
+        (("-ros2Names",), "-ros2Names: only fastdds"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(perftest, options, message):
+    done = perftest.run("-pub", "-nic", "lo", "-middleware", ROS2, *options)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert "; " in done.stderr  # and the fix
+
+
+PROFILES = """<dds xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles"><profiles>
+  <participant profile_name="p"><rtps><listenSocketBufferSize>300000</listenSocketBufferSize></rtps></participant>
+  <data_writer profile_name="w">{}</data_writer>
+</profiles></dds>
+"""
+
+
+def test_what_rmw_sets_itself_is_refused_in_a_configuration_file(perftest, tmp_path):
+    config = tmp_path / "config.xml"
+    config.write_text(PROFILES.format("<historyMemoryPolicy>DYNAMIC</historyMemoryPolicy>"))
+    done = perftest.run("-pub", "-nic", "lo", "-middleware", ROS2, "-middlewareConfig", config)
+    assert done.returncode == 2 and "historyMemoryPolicy: rmw_fastrtps_cpp sets" in done.stderr
+    config.write_text(PROFILES.format(""))
+    publisher, subscriber = perftest.pair("-middlewareConfig", config, middleware=ROS2)
+    check_complete(publisher, subscriber)
+    # The kernel doubles what is requested, and reports that.
+    assert subscriber.k8sdds["transport"]["socket_receive_buffer_bytes"] in (300_000, 600_000)
+
+
+@pytest.mark.parametrize("middleware", [ROS2, PLAIN])
+def test_no_run_is_without_the_security_that_was_requested(perftest, tmp_path, middleware):
+    credentials = Files(tmp_path, rtps="ENCRYPT").options("pub")
+    done = perftest.run("-pub", "-nic", "lo", "-middleware", middleware, *credentials)
+    assert done.returncode == 2 and "built without DDS Security" in done.stderr, done.stderr
+
+
+def test_missing_libraries_are_named(tmp_path):
+    """Of a module that was copied without its folder."""
+    for name in ("k8sdds-perftest", MODULE):
+        shutil.copy(tool(name), tmp_path)
+    done = subprocess.run(
+        [tmp_path / "k8sdds-perftest", "-pub", "-nic", "lo", "-middleware", ROS2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert f"{ROS2} cannot be loaded (libfastdds.so" in done.stderr and "install its libraries" in done.stderr

@@ -1,0 +1,84 @@
+"""ROS 2 as a middleware: what experiments can set, where it is measured, and what is said if it is not built."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds import middleware
+from k8sdds.campaign import contradictions
+from k8sdds.model.trial import Cell, Trial
+from k8sdds.setup import native
+
+ROS2, PLAIN = "ros2-fastdds", "ros2-fastdds-plain"
+
+
+def cell(**changes: Any) -> Cell:
+    base = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": ROS2}
+    return Cell(**base | changes)
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"security": "EncryptRTPS"}, "no DDS Security"),
+        ({"instances": 5}, "no key"),
+        ({"batch_bytes": 8192}, "no batches"),
+        ({"fragment_bytes": "max"}, "fill a message"),
+        (
+            {"publish_mode": "asynchronous", "flow_bytes": 20_000, "flow_period_ms": 10},
+            "cannot limit the rate",
+        ),
+        ({"discovery": "server"}, "no discovery server"),
+        ({"transport": "shared-memory"}, "no shared memory"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_with_the_reason(setting: dict[str, Any], reason: str) -> None:
+    for name in (ROS2, PLAIN):
+        why = contradictions.unsupported(cell(middleware=name, **setting))
+        assert why is not None and reason in why
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {},
+        {"test": "latency"},
+        {"test": "paced", "rate": 100},
+        {"reliability": "best-effort"},
+        {"receive_mode": "waitset"},
+        {"publish_mode": "asynchronous"},
+        {"transport": "multicast"},
+        {"message_bytes": "mtu"},
+        {"qos": "ros2-default"},
+    ],
+)
+def test_what_it_has_is_accepted(setting: dict[str, Any]) -> None:
+    assert contradictions.unsupported(cell(**setting)) is None
+
+
+@pytest.mark.parametrize("name", [ROS2, PLAIN])
+def test_it_is_measured_in_the_lab_only(name: str) -> None:
+    trial = Trial(cell=cell(middleware=name), testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
+    (problem,) = middleware.find(name).problems([trial], "cluster")
+    assert "measured in the lab only" in problem.what and "fastdds" in problem.remedy and problem.input
+
+
+def test_a_build_without_it_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in native.PROGRAMS:
+        (tmp_path / name).touch(0o755)
+    reason = "not built: it was not requested (CMake: -DK8SDDS_ROS2=ON)"
+    (tmp_path / "middlewares.json").write_text(json.dumps({ROS2: reason}))
+    monkeypatch.setenv("K8SDDS_LIBEXEC", str(tmp_path))
+    (problem,) = middleware.find(ROS2).problems([], "lab")
+    assert problem.what == f"middleware '{ROS2}' is {reason}"
+    assert problem.remedy == "run: k8sdds setup --for lab-ros2"
+    assert native.missing_middlewares([ROS2])[-1] == ROS2
+
+
+def test_applications_do_not_choose_it() -> None:
+    """What a node of ROS 2 needs is in the files for Fast DDS."""
+    assert not {ROS2, PLAIN} & set(middleware.OFFERED)
