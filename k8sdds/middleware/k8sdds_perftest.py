@@ -232,9 +232,9 @@ def secure_options(folder: Path, protection: Protection) -> list[str]:
     ]  # fmt: skip
 
 
-def backends() -> list[str]:
-    """Return the names of the backends that are built, by the files next to the program."""
-    folder = Path(native_program(PROGRAM)).parent
+def backends(folder: Path | None = None) -> list[str]:
+    """Return the names of the backends that are built, by the files next to the program or in another folder."""
+    folder = folder or Path(native_program(PROGRAM)).parent
     prefix, suffix = f"lib{PROGRAM}-", ".so"
     return sorted(file.name[len(prefix) : -len(suffix)] for file in folder.glob(f"{prefix}*{suffix}"))
 

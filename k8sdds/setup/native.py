@@ -80,7 +80,10 @@ def _build_in_cache(progress: Callable[[str], None], requested: Sequence[str]) -
     with cache.creating(target):
         if not is_current(requested=requested):
             with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
-                parts, options = (Path(folder, "native"), Path(folder, "install")), _options(requested)
+                parts = Path(folder, "native"), Path(folder, "install")
+                # What was requested for the programs that are replaced is built again.
+                earlier = (name for name in backends(target) if BACKENDS.get(name))
+                options = _options([*requested, *earlier])
                 native_build.build(*parts, ("install",), progress, options, log)
                 cache.remove(target)
                 Path(folder, "install", "libexec", "k8sdds").rename(target)

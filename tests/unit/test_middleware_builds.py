@@ -12,6 +12,7 @@ from k8sdds.bundle import native
 from k8sdds.cli import machine
 from k8sdds.middleware import ALWAYS_BUILT, MIDDLEWARES
 from k8sdds.setup import native as setup_native
+from k8sdds.system import paths
 from k8sdds.system.errors import PrerequisiteError
 
 REASON = "not built: CMake found neither fastdds 3 nor fastrtps 2 (Debian: libfastdds-dev)"
@@ -42,6 +43,33 @@ def test_some_backends_are_built_only_on_request(without_fastdds: Path, backend:
     assert setup_native.missing_middlewares([backend]) == ["fastdds", backend]
     (without_fastdds / f"libk8sdds-perftest-{backend}.so").touch()
     assert setup_native.missing_middlewares([backend]) == ["fastdds"]
+
+
+def test_a_build_in_the_cache_keeps_what_was_requested_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[set[str]] = []
+
+    def build(_folder: Path, prefix: Path, *more: object) -> None:
+        options = more[2]
+        assert isinstance(options, dict)
+        requests.append({name for name, value in options.items() if value == "ON"})
+        libexec = prefix / "libexec" / "k8sdds"
+        libexec.mkdir(parents=True)
+        for name in setup_native.PROGRAMS:
+            (libexec / name).touch(0o755)
+        for name, option in setup_native.BACKENDS.items():
+            if not option or option in options:
+                (libexec / f"libk8sdds-perftest-{name}.so").touch()
+
+    monkeypatch.setattr(setup_native, "CHECKOUT", None)
+    monkeypatch.setattr(paths, "CHECKOUT", None)
+    monkeypatch.setattr(setup_native.native_build, "build", build)
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("K8SDDS_LIBEXEC", raising=False)
+    for requested in (["ros2-fastdds"], ["zenoh"]):
+        setup_native.build(lambda _line: None, lambda _line: None, requested=requested)
+    assert requests == [{"K8SDDS_ROS2"}, {"K8SDDS_ROS2", "K8SDDS_ZENOH"}]
 
 
 def test_images_do_not_contain_what_the_lab_only_has(
