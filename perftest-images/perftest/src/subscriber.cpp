@@ -313,7 +313,7 @@ void Subscriber::on_sample(const Sample& sample) {
     const uint64_t bytes_before = total_bytes_;
     total_bytes_ += sample.payload_length + sample_overhead;
     state_.varying_bytes.store(total_bytes_, relaxed);
-    state_.samples.store(++total_, std::memory_order_release);     // whoever sees the sample sees its bytes
+    state_.samples.store(++total_, std::memory_order_release);   // a thread that sees the sample also sees its bytes
     if (__builtin_expect(first, 0)) {                      // count before the phase is signaled
         source.first_ns.store(now);
         source.last_ns.store(now);

@@ -64,7 +64,7 @@ void PacedTest::run() {
         if (now - due > pacer_.period_ns()) late_.store(late_.load(relaxed) + 1, relaxed);
         if (now - due > max_lateness_ns_.load(relaxed)) max_lateness_ns_.store(now - due, relaxed);
         if (pings) pings_sent_.store(pings_sent_.load(relaxed) + 1, relaxed);
-        state_.samples.store(number, std::memory_order_release);   // whoever sees the sample sees its bytes
+        state_.samples.store(number, std::memory_order_release);   // a thread that sees the sample also sees its bytes
     }
     backend_.flush();
     end_measured_stage();

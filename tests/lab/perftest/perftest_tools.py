@@ -200,6 +200,21 @@ class Perftest:
         end_all(publisher, subscriber)
         return publisher, subscriber
 
+    def several(
+        self, publishers: int, subscribers: int, middleware: str
+    ) -> tuple[list[Process], list[Process]]:
+        """Run this number of publishers and of subscribers to their end, and check that all succeed."""
+        subs = [
+            self.sub("-numPublishers", publishers, "-sidMultiSubTest", n, middleware=middleware)
+            for n in range(subscribers)
+        ]
+        pubs = [
+            self.pub("-numSubscribers", subscribers, "-pidMultiPubTest", n, middleware=middleware)
+            for n in range(publishers)
+        ]
+        end_all(*pubs, *subs)
+        return pubs, subs
+
 
 def end_all(*processes: Process, codes: Sequence[int] = ()) -> None:
     """Wait for processes and check their exit codes, which are 0 unless given."""

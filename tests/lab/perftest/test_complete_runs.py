@@ -68,13 +68,7 @@ def test_several_subscribers(perftest, middleware, test):
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw", "zenoh"])
 def test_several_publishers(perftest, middleware):
-    subscribers = [
-        perftest.sub("-numPublishers", 2, "-sidMultiSubTest", i, middleware=middleware) for i in range(2)
-    ]
-    publishers = [
-        perftest.pub("-numSubscribers", 2, "-pidMultiPubTest", i, middleware=middleware) for i in range(2)
-    ]
-    end_all(*publishers, *subscribers)
+    publishers, subscribers = perftest.several(2, 2, middleware)
     sent = sum(p.k8sdds["sent"] for p in publishers)
     for s in (subscriber.k8sdds for subscriber in subscribers):
         assert s["sent"] == sent and s["received"] + s["lost"] == sent

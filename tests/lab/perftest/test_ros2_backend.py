@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from perftest_tools import FOLDERS, REPOSITORY, TIMEOUT_S, Perftest, end_all, tool
+from perftest_tools import FOLDERS, REPOSITORY, TIMEOUT_S, Perftest, tool
 from security_files import Files
 
 ROS2, PLAIN = "ros2-fastdds", "ros2-fastdds-plain"
@@ -80,13 +80,7 @@ def test_rmw_creates_the_kind_of_writer_that_is_requested(perftest):
 
 
 def test_several_publishers_and_subscribers(perftest):
-    subscribers = [
-        perftest.sub("-numPublishers", 2, "-sidMultiSubTest", n, middleware=ROS2) for n in range(2)
-    ]
-    publishers = [
-        perftest.pub("-numSubscribers", 2, "-pidMultiPubTest", n, middleware=ROS2) for n in range(2)
-    ]
-    end_all(*publishers, *subscribers)
+    publishers, subscribers = perftest.several(2, 2, ROS2)
     sent = sum(publisher.k8sdds["sent"] for publisher in publishers)
     assert [subscriber.k8sdds["received"] for subscriber in subscribers] == [sent] * 2
 

@@ -74,13 +74,7 @@ def test_other_topics_do_not_match(perftest):
 
 
 def test_several_publishers_and_subscribers(perftest):
-    subscribers = [
-        perftest.sub("-numPublishers", 2, "-sidMultiSubTest", n, middleware="zenoh") for n in range(3)
-    ]
-    publishers = [
-        perftest.pub("-numSubscribers", 3, "-pidMultiPubTest", n, middleware="zenoh") for n in range(2)
-    ]
-    end_all(*publishers, *subscribers)
+    publishers, subscribers = perftest.several(2, 3, "zenoh")
     sent = sum(publisher.k8sdds["sent"] for publisher in publishers)
     assert [subscriber.k8sdds["received"] for subscriber in subscribers] == [sent] * 3
 
