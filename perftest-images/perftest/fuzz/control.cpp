@@ -1,5 +1,5 @@
-// Announcements and samples from the network, at a publisher or a subscriber in the middle of a run. The input is a role
-// and a sequence of messages: datagrams of the raw backend as they are, with the right magic, or also with the nonce of
+// Announcements and samples from the network, at a publisher or a subscriber in the middle of a run, or at a node of a graph that
+// is waiting for the others. The input is a role and a sequence of messages: datagrams of the raw backend as they are, with the right magic, or also with the nonce of
 // the run, and samples with or without the right run number.
 #include <set>
 #include <string>
@@ -7,6 +7,7 @@
 #include "../../fuzz/fuzz.h"
 #include "publisher.h"
 #include "control_message.h"
+#include "node.h"
 #include "settings.h"
 #include "subscriber.h"
 
@@ -21,7 +22,7 @@ public:
     std::string unsupported(const Settings&) const override { return ""; }
     void open(const Settings&, Events&) override {}
     void close() override {}
-    Matches matches() override { return {2, 2}; }
+    Matches matches() override { return {2, 2, 0}; }
     TransportFacts facts() override { return {}; }
     EffectiveQos effective_qos() override { return {}; }
     Written write(const Sample&) override { return Written::ok; }
@@ -49,6 +50,22 @@ Options options_of(bool publisher, unsigned variant) {
     return parse_options(static_cast<int>(pointers.size()), pointers.data());
 }
 
+Options options_of_node() {
+    Options options;
+    options.graph = std::make_shared<Graph>(parse_graph("graph 1\n"
+                                                        "flow x bytes 64 rate 10 reliable\n"
+                                                        "flow y bytes 64 rate 10 best-effort\n"
+                                                        "flow z bytes 64 after x,y reliable\n"
+                                                        "node a publishes x subscribes z\n"
+                                                        "node b publishes z subscribes x,y\n"
+                                                        "node c publishes y subscribes z\n", ""));
+    options.node_index = 1;
+    options.node = options.graph->nodes[options.node_index].name;
+    options.data_length = 64;
+    options.execution_time = 1;
+    return options;
+}
+
 Sample sample_of(fuzz::Input& input, const std::vector<uint8_t>& payload) {
     Sample sample;
     sample.run = input.next<uint32_t>();
@@ -64,25 +81,38 @@ Sample sample_of(fuzz::Input& input, const std::vector<uint8_t>& payload) {
     return sample;
 }
 
+// What receives the messages.
+struct Receiver {
+    Receiver(bool is_node, bool is_publisher, unsigned variant)
+        : options(is_node ? options_of_node() : options_of(is_publisher, variant)), settings(make_settings(options)) {
+        settings.nonce = nonce;
+        if (is_node) participant = std::make_unique<Node>(options, settings, network, state);
+        else if (is_publisher) participant = std::make_unique<Publisher>(options, settings, network, state, histogram);
+        else participant = std::make_unique<Subscriber>(options, settings, network, state, histogram, &gaps);
+        participant->assert_liveliness();                  // announces the run of a publisher
+    }
+
+    Options options;
+    Settings settings;
+    Network network;
+    State state;
+    Histogram histogram, gaps;
+    std::unique_ptr<Participant> participant;
+};
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const std::vector<uint8_t> payload(65536, 0xa5);
     fuzz::Input input(data, size);
     const uint8_t setup = input.next<uint8_t>();
-    const bool publisher = setup & 1;
-    Options options = options_of(publisher, setup >> 1 & 3);
-    Settings settings = make_settings(options);
-    settings.nonce = nonce;
-    Network network;
-    State state;
-    Histogram histogram, gaps;
-    std::unique_ptr<Participant> participant;
-    if (publisher) participant = std::make_unique<Publisher>(options, settings, network, state, histogram);
-    else participant = std::make_unique<Subscriber>(options, settings, network, state, histogram, &gaps);
-    participant->assert_liveliness();                      // announces the run of a publisher
+    const bool node = setup & 8, publisher = !node && setup & 1;
+    Receiver receiver(node, publisher, setup >> 1 & 3);
+    const Network& network = receiver.network;
+    const State& state = receiver.state;
+    const std::unique_ptr<Participant>& participant = receiver.participant;
 
-    std::set<uint32_t> runs;                               // of the publishers that have announced START
+    std::set<uint32_t> runs;                               // of the publishers that have announced START, and of nodes
     uint64_t authentic = 0, possible = 0;
     while (!input.empty()) {
         const uint8_t operation = input.next<uint8_t>();
@@ -106,7 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (operation & 8) announcement->run = network.run ? network.run : announcement->run;
         const bool of_run = announcement->nonce == nonce && announcement->version == announcement_version;
         authentic += of_run;
-        if (of_run && announcement->kind == Kind::start) runs.insert(announcement->run);
+        if (of_run && announcement->kind == (node ? Kind::ready : Kind::start)) runs.insert(announcement->run);
         participant->on_announcement(*announcement);
         participant->check_peers(now_ns());
     }

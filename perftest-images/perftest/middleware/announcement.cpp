@@ -1,5 +1,7 @@
 #include "announcement.h"
 
+#include <algorithm>
+
 #include "options.h"
 
 namespace k8sdds {
@@ -9,6 +11,24 @@ constexpr int64_t longest_ns = 1'000'000'000LL * 86400 * 365, latest_ns = int64_
 constexpr int64_t last_port = 65535, last_id = 999;
 
 bool within(int64_t value, int64_t low, int64_t high) { return value >= low && value <= high; }
+
+// Of a node of a graph.
+bool has_valid_node_values(const Announcement& a) {
+    const auto& v = a.value;
+    switch (a.kind) {
+    case Kind::ready:                                      // clock, its offset, digest of the graph and its times, a Node::Progress
+        return a.run != 0 && within(v[1], -latest_ns, latest_ns) && within(v[3], 0, 2);
+    case Kind::start:                                      // time until the measured interval
+        return within(v[0], -longest_ns, longest_ns);
+    case Kind::end:                                        // first flow, clock offset, samples of flows (-1: has not ended)
+        if (!within(v[0], 0, last_id) || !within(v[1], -latest_ns, latest_ns)) return false;
+        return std::all_of(v + end_values, v + announcement_values, [](int64_t sent) { return within(sent, -1, most_samples); });
+    case Kind::abort:
+        return within(v[0], 0, 255);
+    default:
+        return a.kind <= Kind::abort;
+    }
+}
 
 bool has_valid_values(const Announcement& a) {
     const auto& v = a.value;
@@ -42,8 +62,9 @@ bool has_valid_values(const Announcement& a) {
 }  // namespace
 
 bool is_foreign(const Announcement& a, const Settings& settings) {
-    return a.nonce != settings.nonce || a.version != announcement_version || a.role > Role::subscriber || a.id > last_id ||
-           !has_valid_values(a);
+    if (a.nonce != settings.nonce || a.version != announcement_version || a.id > last_id) return true;
+    if ((a.role == Role::node) != (settings.role == Role::node) || a.role > Role::node) return true;
+    return a.role == Role::node ? !has_valid_node_values(a) : !has_valid_values(a);
 }
 
 }  // namespace k8sdds

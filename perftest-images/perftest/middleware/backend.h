@@ -1,7 +1,8 @@
 // The interface between the program and a middleware backend: all that a backend module and the program know of each
 // other. A publisher has some writers on each throughput topic, and a subscriber has one reader of each. In the other
-// direction there is one latency topic, with one writer in each subscriber and one reader in each publisher. All have one
-// announcement channel.
+// direction there is one latency topic, with one writer in each subscriber and one reader in each publisher. A node of a
+// graph has a writer for each flow that it publishes, and a reader for each that it subscribes to. All have one announcement
+// channel.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 18;    // increase with every change of this header
+constexpr unsigned backend_interface = 19;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -24,9 +25,10 @@ constexpr uint16_t to_all = 0xffff;           // addresses an announcement to al
 
 constexpr const char* throughput_topic = "k8sdds/throughput";
 constexpr const char* latency_topic = "k8sdds/latency";
+constexpr const char* flow_topic_prefix = "k8sdds/flow/";  // and the name of the flow
 constexpr const char* announcement_topic = "k8sdds/announcement";
 
-enum class Role : uint8_t { publisher = 0, subscriber = 1 };
+enum class Role : uint8_t { publisher = 0, subscriber = 1, node = 2 };     // node: of a graph, publishes and subscribes
 enum class Receive { listener, waitset, spin };
 enum class Transport { udp, tcp, quic, shared_memory };     // shared memory: to processes of this host
 // How the raw backend calls the kernel. Each mode from `connected` on includes the previous one.
@@ -50,8 +52,9 @@ struct Sample {
     uint16_t writer = 0;                      // of the publisher: writer n writes topic n mod topics
     Phase phase = Phase::warm_up;
     const uint8_t* payload = nullptr;         // not owned; valid during the call that passes the sample. A publisher
-                                              // always writes the same payload, or its first bytes if lengths vary.
-                                              // It is valid until close()
+                                              // always writes the same payload, or its first bytes if lengths vary;
+                                              // it is valid until close(). A node writes the origin at the beginning
+                                              // of each payload, so a backend must not keep its payload
     uint32_t payload_length = 0;
     bool unshared = false;                    // came by a connection, although the samples of the run share memory
 };
@@ -92,6 +95,15 @@ struct QosProfile {
     int batch_line = 0;
 };
 
+// A data writer or reader.
+struct DataEndpoint {
+    std::string topic;
+    EndpointQos qos;
+    uint64_t length = 0;                      // bytes of the longest sample, with its overhead
+    unsigned peers = 0;                       // endpoints that it has to match
+    int64_t batch_bytes = 0;                  // writer; 0: no batching
+};
+
 // Paths of the DDS Security files; all empty without DDS Security.
 struct Security {
     std::string governance, permissions, identity_ca, permissions_ca, certificate, private_key;
@@ -116,11 +128,14 @@ constexpr size_t ip_and_udp_headers(bool ipv6) { return ipv6 ? 48 : 28; }
 // The resolved options, as a backend needs them.
 struct Settings {
     Role role = Role::publisher;
-    unsigned id = 0;                          // -pidMultiPubTest or -sidMultiSubTest
+    unsigned id = 0;                          // -pidMultiPubTest or -sidMultiSubTest; of a node: its index
     uint64_t nonce = 0;                       // of K8SDDS_NONCE; announcements with another one are foreign
     unsigned domain = 1;
-    uint64_t data_length = 100;               // bytes of a sample, with its overhead
-    unsigned subscribers = 1, publishers = 1; // how many this process waits for
+    uint64_t data_length = 100;               // bytes of a sample, with its overhead; of a node: of the longest
+    unsigned subscribers = 1, publishers = 1; // how many this process waits for; of a node: all other nodes
+    bool publishes() const { return role != Role::subscriber; }
+    unsigned sharing_address = 1;             // how many processes of the run may share an address
+    int64_t lease_ns = 0;                     // least time without messages after which discovery forgets a participant
     std::string nic;
     bool ipv6 = false;                        // IPv4 otherwise
     std::vector<std::string> peers;
@@ -143,8 +158,7 @@ struct Settings {
     bool scans = false;                       // opens the backend again for each step
     unsigned step = 0;                        // of a scan: each step has topics of its own
     unsigned topics = 1, writers = 1;         // throughput topics; writers of a publisher on each of them
-    unsigned data_writers() const { return role == Role::publisher ? topics * writers : 1; }
-    unsigned data_readers() const { return role == Role::publisher ? 1 : topics; }
+    std::vector<DataEndpoint> flow_writers, flow_readers;     // of a node, instead of those of the topics
     bool keyed = false;                       // whether the data topics have a key
     uint32_t instances = 1;                   // written by a publisher
     QosProfile qos;
@@ -169,6 +183,7 @@ protected:
 
 struct Matches {
     unsigned writer = 0, reader = 0;          // endpoints matched with the data writer and the data reader that have fewest
+    unsigned missing = 0;                     // matches that the data endpoints still wait for
 };
 
 struct TransportFacts {

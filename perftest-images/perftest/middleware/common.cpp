@@ -19,6 +19,12 @@ std::string throughput_topic_name(const Settings& s, unsigned n) {
     return n ? name + "_" + std::to_string(n) : name;
 }
 
+std::vector<std::string> distinct(std::vector<std::string> addresses) {
+    std::sort(addresses.begin(), addresses.end());
+    addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
+    return addresses;
+}
+
 std::string unsupported_nic(const Settings& s) {
     if (s.nic.empty() || !interface_of(s.nic, s.ipv6).name.empty()) return "";
     const std::string version = s.ipv6 ? "6" : "4";
@@ -38,6 +44,16 @@ std::string multicast_group(const Settings& s) {
     return s.ipv6 ? "ff15::efff:1" : "239.255.0.1";
 }
 
+namespace {
+
+// In the receive modes without a callback, nothing else limits the samples that wait to be taken.
+void limit_waiting(EndpointQos& reader, const Settings& s, uint64_t length) {
+    if (s.receive == Receive::listener || !reader.keep_all || reader.max_samples != infinite) return;
+    reader.max_samples = std::max<int64_t>(std::clamp<int64_t>((64 << 20) / static_cast<int64_t>(length), 16, 10000), s.instances);
+}
+
+}  // namespace
+
 void apply_test_qos(Settings& s) {
     EndpointQos &writer = s.qos.writer, &reader = s.qos.reader;
     if (s.role == Role::subscriber || s.latency_test) {
@@ -47,10 +63,29 @@ void apply_test_qos(Settings& s) {
         writer.keep_all = false;
         writer.depth = 1;
     }
-    // In the other receive modes nothing else limits the samples that wait to be taken.
-    if (s.receive != Receive::listener && reader.keep_all && reader.max_samples == infinite)
-        reader.max_samples = std::max<int64_t>(
-            std::clamp<int64_t>((64 << 20) / static_cast<int64_t>(s.data_length), 16, 10000), s.instances);
+    limit_waiting(reader, s, s.data_length);
+    for (DataEndpoint& endpoint : s.flow_readers) limit_waiting(endpoint.qos, s, endpoint.length);
+}
+
+std::vector<DataEndpoint> data_writers(const Settings& s) {
+    if (s.role == Role::node) return s.flow_writers;
+    const bool publishes = s.role == Role::publisher;
+    const unsigned peers = publishes ? s.subscribers : s.publishers;
+    std::vector<DataEndpoint> writers;
+    for (unsigned n = 0; n < (publishes ? s.topics * s.writers : 1); ++n)
+        writers.push_back({publishes ? throughput_topic_name(s, n % s.topics) : topic_name(s, latency_topic), s.qos.writer,
+                           s.data_length, peers, s.qos.batch_bytes});
+    return writers;
+}
+
+std::vector<DataEndpoint> data_readers(const Settings& s) {
+    if (s.role == Role::node) return s.flow_readers;
+    if (s.role == Role::publisher)
+        return {{topic_name(s, latency_topic), s.qos.reader, s.data_length, s.subscribers, 0}};
+    std::vector<DataEndpoint> readers;
+    for (unsigned n = 0; n < s.topics; ++n)
+        readers.push_back({throughput_topic_name(s, n), s.qos.reader, s.data_length, s.publishers * s.writers, 0});
+    return readers;
 }
 
 EffectiveQos effective_qos_of(const QosProfile& qos) {

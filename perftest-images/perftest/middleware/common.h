@@ -1,9 +1,12 @@
 // Functions that the middleware backends share: the head of a sample on the wire, and the checks and reports of QoS.
 #pragma once
 
+#include <algorithm>
+#include <climits>
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "backend.h"
 #include "sockets.h"
@@ -47,6 +50,25 @@ std::string qos_location(const QosProfile&, const EndpointQos&, const std::strin
 std::string topic_name(const Settings&, const char* topic);
 std::string throughput_topic_name(const Settings&, unsigned n);
 
+// Returns the data endpoints of a participant, in the order of their numbers, with the policies that the test requires.
+std::vector<DataEndpoint> data_writers(const Settings&);
+std::vector<DataEndpoint> data_readers(const Settings&);
+
+// Counts the matches of the data endpoints.
+class MatchCounter {
+public:
+    void writer(const DataEndpoint& endpoint, unsigned matched) { count(endpoint, matched, writer_); }
+    void reader(const DataEndpoint& endpoint, unsigned matched) { count(endpoint, matched, reader_); }
+    Matches matches() const { return {writer_, reader_, missing_}; }
+
+private:
+    void count(const DataEndpoint& endpoint, unsigned matched, unsigned& fewest) {
+        fewest = std::min(fewest, matched);
+        missing_ += endpoint.peers - std::min(matched, endpoint.peers);
+    }
+    unsigned writer_ = UINT_MAX, reader_ = UINT_MAX, missing_ = 0;
+};
+
 // Guards a group of received samples where readers of several topics could deliver at the same time. With one reader,
 // the middleware makes one call at a time, and this costs nothing.
 class ReceiveLock {
@@ -56,6 +78,9 @@ public:
 private:
     std::unique_lock<std::mutex> lock_;
 };
+
+// Returns addresses without repetitions: several processes may share one.
+std::vector<std::string> distinct(std::vector<std::string> addresses);
 
 // Returns an error message if the interface of -nic does not exist; empty otherwise.
 std::string unsupported_nic(const Settings&);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 
 #include "common.h"
@@ -78,12 +79,13 @@ private:
     Settings settings_;
     Events* events_ = nullptr;
     dds_entity_t domain_ = 0, participant_ = 0;
-    std::vector<dds_entity_t> writers_, readers_;         // readers_ is complete before it is used by wait() and take()
+    std::vector<DataEndpoint> written_, read_;            // complete before an endpoint exists
+    std::vector<dds_entity_t> writers_, readers_;         // in the same order; readers_ is complete before it is used by wait() and take()
     dds_entity_t announcement_writer_ = 0, announcement_reader_ = 0;
     dds_entity_t waitset_ = 0;
     std::atomic<bool> open_{false};                       // the data endpoints are complete
     dds_return_t error_ = 0;
-    uint64_t batch_limit_ = 0;
+    uint64_t batch_limit_ = 0;                            // of the writers with batches
     std::vector<uint64_t> batched_;                       // bytes, by writer
     unsigned samples_per_timestamp_ = 1, timestamp_left_ = 0;     // how many more samples get the current one
     dds_time_t timestamp_ = 0;
@@ -106,7 +108,7 @@ void CycloneDds::open(const Settings& settings, Events& events) {
     Qos qos(dds_create_qos());
     cyclonedds_add_security(qos.get(), settings.security);
     participant_ = created(dds_create_participant(settings.domain, qos.get(), nullptr), "participant");
-    batch_limit_ = settings.role == Role::publisher ? static_cast<uint64_t>(settings.qos.batch_bytes) : 0;
+    batch_limit_ = settings.publishes() ? static_cast<uint64_t>(settings.qos.batch_bytes) : 0;
     dds_write_set_batch(batch_limit_ != 0);               // applies to the process: announcements are flushed
     create_announcement_channel();
     create_data_endpoints();
@@ -159,15 +161,6 @@ Qos CycloneDds::endpoint_qos(const EndpointQos& e, bool writer) const {
 
 void CycloneDds::create_data_endpoints() {
     const bool publishes = settings_.role == Role::publisher;
-    const auto topic = [&](const std::string& name) {
-        const dds_topic_descriptor_t* type = settings_.keyed ? &K8sdds_KeyedSample_desc : &K8sdds_Sample_desc;
-        return created(dds_create_topic(participant_, type, name.c_str(), nullptr, nullptr), name.c_str());
-    };
-    std::vector<dds_entity_t> throughput;
-    for (unsigned n = 0; n < settings_.topics; ++n) throughput.push_back(topic(throughput_topic_name(settings_, n)));
-    const std::vector<dds_entity_t> latency{topic(topic_name(settings_, latency_topic))};
-    const auto &written = publishes ? throughput : latency, &read = publishes ? latency : throughput;
-
     const size_t buffers = std::clamp<size_t>((8u << 20) / settings_.data_length, 1, 64);
     taken_.assign(buffers, K8sdds_Sample{});
     for (K8sdds_Sample& sample : taken_) {
@@ -179,6 +172,8 @@ void CycloneDds::create_data_endpoints() {
     if (publishes && settings_.serialized) create_serialized_samples();
 
     apply_test_qos(settings_);
+    written_ = data_writers(settings_);
+    read_ = data_readers(settings_);
     // In a latency test the receive callback sends the next ping: it must not block for long.
     if (publishes && settings_.latency_test && settings_.receive == Receive::listener)
         settings_.write_slice_ns = 1'000'000;
@@ -190,10 +185,16 @@ void CycloneDds::create_data_endpoints() {
     dds_lset_subscription_matched(listener, [](dds_entity_t, const dds_subscription_matched_status_t, void* self) {
         static_cast<CycloneDds*>(self)->events_->on_match();
     });
-    const Qos writer_qos = endpoint_qos(settings_.qos.writer, true), reader_qos = endpoint_qos(settings_.qos.reader, false);
-    for (unsigned n = 0; n < settings_.data_writers(); ++n)
-        writers_.push_back(created(dds_create_writer(participant_, written[n % written.size()], writer_qos.get(), listener),
-                                   "data writer"));
+    std::map<std::string, dds_entity_t> topics;
+    const auto topic = [&](const std::string& name) {
+        const dds_topic_descriptor_t* type = settings_.keyed ? &K8sdds_KeyedSample_desc : &K8sdds_Sample_desc;
+        dds_entity_t& topic = topics[name];
+        if (!topic) topic = created(dds_create_topic(participant_, type, name.c_str(), nullptr, nullptr), name.c_str());
+        return topic;
+    };
+    for (const DataEndpoint& written : written_)
+        writers_.push_back(created(dds_create_writer(participant_, topic(written.topic),
+                                                     endpoint_qos(written.qos, true).get(), listener), "data writer"));
     batched_.resize(writers_.size());
     // Readers use the source timestamp only for the lifespan and for the order by source timestamp.
     const EndpointQos &writer = settings_.qos.writer, &reader = settings_.qos.reader;
@@ -204,10 +205,10 @@ void CycloneDds::create_data_endpoints() {
             static_cast<CycloneDds*>(self)->take(reader);
         });
     if (settings_.receive == Receive::waitset) waitset_ = created(dds_create_waitset(participant_), "waitset");
-    for (const dds_entity_t data_topic : read) {
+    for (const DataEndpoint& read : read_) {
         // The listener is set when the reader is complete.
-        const dds_entity_t reader =
-            created(dds_create_reader(participant_, data_topic, reader_qos.get(), nullptr), "data reader");
+        const dds_entity_t reader = created(dds_create_reader(participant_, topic(read.topic),
+                                                              endpoint_qos(read.qos, false).get(), nullptr), "data reader");
         readers_.push_back(reader);
         created(dds_set_listener(reader, listener), "data listener");
         if (settings_.receive != Receive::waitset) continue;
@@ -256,19 +257,19 @@ std::optional<uint64_t> CycloneDds::retransmitted_bytes() {
 }
 
 Matches CycloneDds::matches() {
-    if (!open_.load()) return {};
-    Matches fewest{UINT_MAX, UINT_MAX};
-    for (const dds_entity_t writer : writers_) {
+    if (!open_.load()) return {0, 0, UINT_MAX};
+    MatchCounter counter;
+    for (size_t n = 0; n < writers_.size(); ++n) {
         dds_publication_matched_status_t published{};
-        dds_get_publication_matched_status(writer, &published);
-        fewest.writer = std::min(fewest.writer, published.current_count);
+        dds_get_publication_matched_status(writers_[n], &published);
+        counter.writer(written_[n], published.current_count);
     }
-    for (const dds_entity_t reader : readers_) {
+    for (size_t n = 0; n < readers_.size(); ++n) {
         dds_subscription_matched_status_t subscribed{};
-        dds_get_subscription_matched_status(reader, &subscribed);
-        fewest.reader = std::min(fewest.reader, subscribed.current_count);
+        dds_get_subscription_matched_status(readers_[n], &subscribed);
+        counter.reader(read_[n], subscribed.current_count);
     }
-    return fewest;
+    return counter.matches();
 }
 
 TransportFacts CycloneDds::facts() {
@@ -325,7 +326,7 @@ Written CycloneDds::write(const Sample& sample) {
     }
     if (batch_limit_) {
         batched_[index] += sample.payload_length + sample_overhead;
-        if (batched_[index] >= batch_limit_) {
+        if (batched_[index] >= static_cast<uint64_t>(written_[index].batch_bytes)) {
             batched_[index] = 0;
             dds_write_flush(writers_[index]);
         }
@@ -353,7 +354,7 @@ unsigned CycloneDds::take(dds_entity_t reader) {
             return 0;
         }
     }
-    const ReceiveLock lock(receiving_, settings_.data_readers() > 1);
+    const ReceiveLock lock(receiving_, read_.size() > 1);
     for (;;) {
         const dds_return_t n = settings_.serialized ? take_serialized(reader) : take_deserialized(reader);
         if (n <= 0) return taken;

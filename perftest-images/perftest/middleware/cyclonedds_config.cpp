@@ -42,8 +42,10 @@ std::string peer_address(const std::string& peer) {
 // Returns the limits of unacknowledged bytes at which a writer blocks.
 std::string watermarks(const Settings& s) {
     int64_t high = 0;
-    if (s.role == Role::publisher && s.send_queue > 0)
-        high = s.send_queue * static_cast<int64_t>(s.data_length);
+    uint64_t longest = s.role == Role::node ? 0 : s.data_length;
+    for (const DataEndpoint& writer : s.flow_writers) longest = std::max(longest, writer.length);
+    if (s.publishes() && s.send_queue > 0)
+        high = s.send_queue * static_cast<int64_t>(longest);
     else if (s.role == Role::subscriber || s.latency_test)
         // The thread that writes pongs, and pings in a callback, also handles acknowledgments. It must never block,
         // so one sample must not fill the cache.
@@ -248,12 +250,12 @@ std::string cyclonedds_config(const Settings& s) {
 
     // A process uses the first free participant index, and tries to reach each peer at as many ports. A process has
     // index 0 in a pod; all participants of a trial may share one address.
-    const unsigned max_index = 9 + s.subscribers + s.publishers + s.id;
+    const unsigned max_index = 9 + s.sharing_address;
     std::string discovery = element("ParticipantIndex", "auto") +
                             element("MaxAutoParticipantIndex", std::to_string(max_index));
     if (!s.peers.empty()) {
         std::string peers;
-        for (const std::string& peer : s.peers) peers += "<Peer Address=\"" + escape(peer_address(peer)) + "\"/>";
+        for (const std::string& peer : distinct(s.peers)) peers += "<Peer Address=\"" + escape(peer_address(peer)) + "\"/>";
         discovery += element("Peers", peers);
     }
     if (!s.multicast_address.empty() || s.ipv6)

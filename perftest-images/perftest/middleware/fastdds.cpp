@@ -52,7 +52,9 @@ public:
     void close() override;
     Matches matches() override;
     TransportFacts facts() override { return fastdds_facts(settings_); }
-    EffectiveQos effective_qos() override { return fastdds_effective_qos(settings_, *writers_.front()); }
+    EffectiveQos effective_qos() override {
+        return fastdds_effective_qos(settings_, writers_.empty() ? *announcement_writer_ : *writers_.front());
+    }
     Written write(const Sample& sample) override;
     void flush() override {}
     std::string last_error() const override { return "Fast DDS return code " + std::to_string(error_); }
@@ -81,6 +83,7 @@ private:
     void create_announcement_channel();
     void create_data_endpoints();
     Topic* topic(const std::string& name, const std::string& type);
+    Topic* data_topic(const DataEndpoint&);
 
     Settings settings_;
     FastDdsProfiles user_;
@@ -88,6 +91,7 @@ private:
     DomainParticipant* participant_ = nullptr;
     Publisher* publisher_ = nullptr;
     Subscriber* subscriber_ = nullptr;
+    std::vector<DataEndpoint> written_, read_;             // complete before an endpoint exists
     // Used by other threads only when open_ is set.
     std::vector<DataWriter*> writers_;
     std::vector<DataReader*> readers_;
@@ -129,7 +133,7 @@ void FastDds::create_announcement_channel() {
     e.durability = EndpointQos::Durability::transient_local;
     e.keep_all = false;
     e.depth = 16;
-    const DataWriterQos announcement_writer_qos = fastdds_writer_qos(*publisher_, settings_, e, {}, 1);
+    const DataWriterQos announcement_writer_qos = fastdds_writer_qos(*publisher_, settings_, e, {}, 1, settings_.data_length);
     announcement_writer_ = created(publisher_->create_datawriter(announcements, announcement_writer_qos), "announcement writer");
     e.keep_all = true;
     announcement_listener_.events = events_;
@@ -139,28 +143,31 @@ void FastDds::create_announcement_channel() {
                                    "announcement reader");
 }
 
-void FastDds::create_data_endpoints() {
-    const bool publishes = settings_.role == Role::publisher;
-    TypeSupport type(new SampleType(settings_.data_length, settings_.keyed, settings_.ros2_names));
-    type.register_type(participant_);
-    std::vector<Topic*> throughput;
-    for (unsigned n = 0; n < settings_.topics; ++n)
-        throughput.push_back(topic(throughput_topic_name(settings_, n), type.get_type_name()));
-    const std::vector<Topic*> latency{topic(topic_name(settings_, latency_topic), type.get_type_name())};
-    const auto &written = publishes ? throughput : latency, &read = publishes ? latency : throughput;
+// Returns the topic of an endpoint. The library allocates the longest sample of a type for each of the first samples, so
+// flows of a graph have types by length.
+Topic* FastDds::data_topic(const DataEndpoint& endpoint) {
+    if (TopicDescription* known = participant_->lookup_topicdescription(endpoint.topic)) return static_cast<Topic*>(known);
+    TypeSupport type(new SampleType(endpoint.length, settings_.keyed, settings_.ros2_names));
+    std::string name = type.get_type_name();
+    if (settings_.role == Role::node) name += "/" + std::to_string(endpoint.length);
+    if (participant_->find_type(name).empty()) type.register_type(participant_, name);
+    return topic(endpoint.topic, name);
+}
 
+void FastDds::create_data_endpoints() {
     apply_test_qos(settings_);
-    const DataWriterQos data_writer_qos = fastdds_data_writer_qos(*publisher_, settings_, user_);
-    for (unsigned n = 0; n < settings_.data_writers(); ++n)
-        writers_.push_back(created(publisher_->create_datawriter(written[n % written.size()], data_writer_qos, this,
+    written_ = data_writers(settings_);
+    read_ = data_readers(settings_);
+    for (const DataEndpoint& written : written_)
+        writers_.push_back(created(publisher_->create_datawriter(data_topic(written),
+                                                                 fastdds_data_writer_qos(*publisher_, settings_, written, user_), this,
                                                                  StatusMask::publication_matched()), "data writer"));
-    const DataReaderQos data_reader_qos = fastdds_data_reader_qos(*subscriber_, settings_, user_);
     StatusMask mask = StatusMask::subscription_matched();
     if (settings_.receive == Receive::listener) mask << StatusMask::data_available();
     if (settings_.receive == Receive::waitset) waitset_ = std::make_unique<WaitSet>();
-    for (Topic* data_topic : read) {
-        DataReader* reader =
-            created(subscriber_->create_datareader(data_topic, data_reader_qos, this, mask), "data reader");
+    for (const DataEndpoint& read : read_) {
+        const DataReaderQos qos = fastdds_data_reader_qos(*subscriber_, settings_, read, user_);
+        DataReader* reader = created(subscriber_->create_datareader(data_topic(read), qos, this, mask), "data reader");
         readers_.push_back(reader);
         if (!waitset_) continue;
         samples_.push_back(created(reader->create_readcondition(ANY_SAMPLE_STATE, ANY_VIEW_STATE, ANY_INSTANCE_STATE),
@@ -187,19 +194,19 @@ void FastDds::close() {
 }
 
 Matches FastDds::matches() {
-    if (!open_.load()) return {};
-    int writer = INT_MAX, reader = INT_MAX;
-    for (DataWriter* data_writer : writers_) {
+    if (!open_.load()) return {0, 0, UINT_MAX};
+    MatchCounter counter;
+    for (size_t n = 0; n < writers_.size(); ++n) {
         PublicationMatchedStatus published;
-        data_writer->get_publication_matched_status(published);
-        writer = std::min(writer, published.current_count);
+        writers_[n]->get_publication_matched_status(published);
+        counter.writer(written_[n], static_cast<unsigned>(published.current_count));
     }
-    for (DataReader* data_reader : readers_) {
+    for (size_t n = 0; n < readers_.size(); ++n) {
         SubscriptionMatchedStatus subscribed;
-        data_reader->get_subscription_matched_status(subscribed);
-        reader = std::min(reader, subscribed.current_count);
+        readers_[n]->get_subscription_matched_status(subscribed);
+        counter.reader(read_[n], static_cast<unsigned>(subscribed.current_count));
     }
-    return {static_cast<unsigned>(writer), static_cast<unsigned>(reader)};
+    return counter.matches();
 }
 
 Written FastDds::write(const Sample& sample) {
@@ -224,7 +231,7 @@ unsigned FastDds::take() {
 }
 
 unsigned FastDds::take(DataReader* reader) {
-    const ReceiveLock lock(receiving_, settings_.data_readers() > 1);
+    const ReceiveLock lock(receiving_, read_.size() > 1);
     SampleInfo info;
     unsigned taken = 0;
     while (reader->take_next_sample(&taken_, &info) == RETCODE_OK) {

@@ -155,7 +155,7 @@ void set_discovery(fastdds_api::rtps::BuiltinAttributes& builtin, const Settings
     } else {
         builtin.initialPeersList.push_back(locator(own, s.ipv6));
     }
-    for (const std::string& peer : s.peers)
+    for (const std::string& peer : distinct(s.peers))
         builtin.initialPeersList.push_back(locator(resolve_host(peer, s.ipv6), s.ipv6));
 }
 
@@ -252,7 +252,7 @@ std::string fastdds_unsupported(const Settings& s) {
     if (s.qos.batch_bytes > 0)
         return (s.qos.batch_line
                     ? "-qosFile: " + s.qos.file + ":" + std::to_string(s.qos.batch_line) + ": k8sdds.batch_bytes"
-                    : std::string("-batchSize")) +
+                    : std::string(s.role == Role::node ? "-graph: batch" : "-batchSize")) +
                ": fastdds does not support batching; remove it, or use cyclonedds";
 #if !HAVE_SECURITY
     if (s.security.enabled()) return "-secureGovernanceFile: this Fast DDS was built without DDS Security; use fastdds";
@@ -282,9 +282,9 @@ uint32_t fastdds_fragment(const Settings& s) {
     return (fastdds_max_message(s) - headers) & ~3u;
 }
 
-int32_t fastdds_send_queue(const Settings& s) {
+int32_t fastdds_send_queue(const Settings& s, uint64_t data_length) {
     const int64_t queue = s.send_queue > 0 ? std::min<int64_t>(s.send_queue, INT32_MAX)
-                                           : std::clamp<int64_t>(queue_bytes / static_cast<int64_t>(s.data_length), 8, 4000);
+                                           : std::clamp<int64_t>(queue_bytes / static_cast<int64_t>(data_length), 8, 4000);
     return static_cast<int32_t>(std::max<int64_t>(queue / s.instances, 1) * s.instances);
 }
 
@@ -310,7 +310,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     if (qos.transport().send_socket_buffer_size) udp->sendBufferSize = qos.transport().send_socket_buffer_size;
     if (qos.transport().listen_socket_buffer_size) udp->receiveBufferSize = qos.transport().listen_socket_buffer_size;
     // A process uses the first free participant index, and tries to reach each peer at as many ports.
-    udp->maxInitialPeersRange = 9 + s.subscribers + s.publishers + s.id;
+    udp->maxInitialPeersRange = 9 + s.sharing_address;
     const Interface nic = interface_of(s.nic, s.ipv6);
     // With an interface white list clients do not find a discovery server; there the locators select the interface.
     if (!nic.address.empty() && s.discovery != Discovery::server) udp->interfaceWhiteList.push_back(nic.address);
@@ -319,6 +319,9 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     if (s.transport == Transport::shared_memory) qos.transport().user_transports.push_back(shared_memory(s));
 
     set_discovery(qos.wire_protocol().builtin, s, nic);
+    fastdds_api::Duration_t& lease = qos.wire_protocol().builtin.discovery_config.leaseDuration;
+    const fastdds_api::Duration_t least(static_cast<int32_t>(s.lease_ns / 1'000'000'000), 0);
+    if (lease < least) lease = least;
     if (s.security.enabled()) add_security(qos, s.security);
     if (s.flow_bytes) qos.flow_controllers().push_back(flow_controller(s));
     return qos;

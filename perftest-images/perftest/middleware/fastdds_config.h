@@ -49,7 +49,7 @@ fastdds_api::rtps::Locator_t fastdds_multicast(const Settings&);
 
 TransportFacts fastdds_facts(const Settings&);
 
-// Returns how many unacknowledged samples a reliable writer keeps before it blocks.
-int32_t fastdds_send_queue(const Settings&);
+// Returns how many unacknowledged samples of this length a reliable writer keeps before it blocks.
+int32_t fastdds_send_queue(const Settings&, uint64_t data_length);
 
 }  // namespace k8sdds

@@ -17,7 +17,7 @@ fastdds_api::Duration_t fastdds_duration(int64_t ns) {
 }
 
 DataWriterQos fastdds_writer_qos(const Publisher& publisher, const Settings& s, const EndpointQos& e,
-                                 const FastDdsProfiles& user, uint32_t instances) {
+                                 const FastDdsProfiles& user, uint32_t instances, uint64_t length) {
     DataWriterQos qos = publisher.get_default_datawriter_qos();
     if (const std::string name = user.name("data_writer"); !name.empty())
         publisher.get_datawriter_qos_from_profile(name, qos);
@@ -34,7 +34,7 @@ DataWriterQos fastdds_writer_qos(const Publisher& publisher, const Settings& s, 
     auto& limits = qos.resource_limits();
     // The instances are written in turn, so each has an equal share of the queue.
     limits.max_instances = static_cast<int32_t>(instances);
-    limits.max_samples = e.keep_all ? fastdds_send_queue(s)
+    limits.max_samples = e.keep_all ? fastdds_send_queue(s, length)
                                     : static_cast<int32_t>(std::min<int64_t>(e.depth * limits.max_instances, INT32_MAX));
     limits.max_samples_per_instance = limits.max_samples / limits.max_instances;
     limits.allocated_samples = std::min(limits.max_samples, 64);
@@ -64,8 +64,9 @@ DataWriterQos fastdds_writer_qos(const Publisher& publisher, const Settings& s, 
     return qos;
 }
 
-DataWriterQos fastdds_data_writer_qos(const Publisher& publisher, const Settings& s, const FastDdsProfiles& user) {
-    DataWriterQos qos = fastdds_writer_qos(publisher, s, s.qos.writer, user, s.instances);
+DataWriterQos fastdds_data_writer_qos(const Publisher& publisher, const Settings& s, const DataEndpoint& writer,
+                                      const FastDdsProfiles& user) {
+    DataWriterQos qos = fastdds_writer_qos(publisher, s, writer.qos, user, s.instances, writer.length);
     if (s.asynchronous) qos.publish_mode().kind = ASYNCHRONOUS_PUBLISH_MODE;
     if (s.flow_bytes) qos.publish_mode().flow_controller_name = fastdds_flow_controller;
     return qos;
@@ -104,8 +105,9 @@ DataReaderQos fastdds_reader_qos(const Subscriber& subscriber, const Settings& s
     return qos;
 }
 
-DataReaderQos fastdds_data_reader_qos(const Subscriber& subscriber, const Settings& s, const FastDdsProfiles& user) {
-    DataReaderQos qos = fastdds_reader_qos(subscriber, s, s.qos.reader, user);
+DataReaderQos fastdds_data_reader_qos(const Subscriber& subscriber, const Settings& s, const DataEndpoint& reader,
+                                      const FastDdsProfiles& user) {
+    DataReaderQos qos = fastdds_reader_qos(subscriber, s, reader.qos, user);
     // A reader that announces only the group receives every sample by multicast. If it also announced unicast
     // addresses, the library would use them for a single reader.
     if (s.multicast) qos.endpoint().multicast_locator_list.push_back(fastdds_multicast(s));
@@ -114,8 +116,9 @@ DataReaderQos fastdds_data_reader_qos(const Subscriber& subscriber, const Settin
 
 EffectiveQos fastdds_effective_qos(const Settings& s, const DataWriter& writer) {
     auto qos = effective_qos_of(s.qos);
-    if (s.qos.writer.reliable && s.qos.writer.keep_all)
-        qos["send_queue"] = fastdds_send_queue(s);
+    // The length of a queue depends on that of the samples, which each flow of a node has of its own.
+    if (s.role != Role::node && s.qos.writer.reliable && s.qos.writer.keep_all)
+        qos["send_queue"] = fastdds_send_queue(s, s.data_length);
     const bool asynchronous = writer.get_qos().publish_mode().kind == ASYNCHRONOUS_PUBLISH_MODE;
     qos["publish_mode"] = asynchronous ? "asynchronous" : "synchronous";
     qos["flow_bytes"] = qos["flow_period_ms"] = nullptr;

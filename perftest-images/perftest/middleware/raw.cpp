@@ -44,7 +44,7 @@ public:
     void close() override;
     Matches matches() override {
         const unsigned known = known_peers_.load();
-        return {known, known};
+        return {known, known, expected_peers_ - std::min(known, expected_peers_)};
     }
     TransportFacts facts() override;
     EffectiveQos effective_qos() override;
@@ -95,6 +95,7 @@ private:
 };
 
 std::string Raw::unsupported(const Settings& s) const {
+    if (s.role == Role::node) return "-graph: raw has no topics, which keep flows apart; use cyclonedds, fastdds or zenoh";
     if (s.security.enabled())
         return "-secureGovernanceFile: raw does not support DDS Security; remove the -secure options";
     if (s.serialized) return "-serialized: raw does not serialize samples; remove it, or use cyclonedds";

@@ -61,6 +61,12 @@ rmw_qos_profile_t rmw_qos(const EndpointQos& e) {
     return qos;
 }
 
+// Returns the topic's name in ROS 2, which allows no dash. The names of flows have no capital letters.
+std::string ros2_topic(std::string name) {
+    std::replace(name.begin(), name.end(), '-', 'D');
+    return name;
+}
+
 // Sets the environment in which only the options configure ROS 2.
 void prepare_environment(const Settings& s) {
     for (const char* name : {"ROS_LOCALHOST_ONLY", "ROS_SECURITY_ENABLE", "ROS_STATIC_PEERS", "RMW_FASTRTPS_USE_QOS_FROM_XML"})
@@ -79,7 +85,9 @@ public:
     void close() override;
     Matches matches() override;
     TransportFacts facts() override { return fastdds_facts(settings_); }
-    EffectiveQos effective_qos() override { return fastdds_effective_qos(settings_, *native(writers_.front())); }
+    EffectiveQos effective_qos() override {
+        return fastdds_effective_qos(settings_, *native(writers_.empty() ? announcement_writer_.front() : writers_.front()));
+    }
     Written write(const Sample&) override;
     void flush() override {}
     std::string last_error() const override { return error_; }
@@ -103,8 +111,9 @@ private:
 
     void create_node();
     void create_announcement_channel();
-    void set_default_qos();
     void create_data_endpoints();
+    void add_data_writer(const DataEndpoint&);
+    void add_data_reader(const DataEndpoint&);
     Writer& add_writer(std::deque<Writer>&, Type, const std::string& topic, const EndpointQos&);
     Reader& add_reader(std::deque<Reader>&, Type, const std::string& topic, const EndpointQos&);
     void report_matches(rcl_event_t&);
@@ -118,6 +127,7 @@ private:
     rcl_context_t context_ = rcl_get_zero_initialized_context();
     rcl_node_t node_ = rcl_get_zero_initialized_node();
     rcl_wait_set_t wait_set_ = rcl_get_zero_initialized_wait_set();
+    std::vector<DataEndpoint> written_, read_;            // complete before an endpoint exists
     std::deque<Writer> announcement_writer_, writers_;    // their elements stay where they are
     std::deque<Reader> announcement_reader_, readers_;
     std::atomic<bool> open_{false};                       // the endpoints are used by other threads only when it is set
@@ -158,8 +168,6 @@ void Ros2::open(const Settings& settings, Events& events) {
     DomainParticipantFactory::get_instance()->set_default_participant_qos(participant);
     create_node();
     create_announcement_channel();
-    apply_test_qos(settings_);
-    set_default_qos();
     create_data_endpoints();
     open_.store(true);
 }
@@ -172,8 +180,8 @@ void Ros2::create_node() {
     check(rcl_init_options_fini(&options), "rcl_init_options_fini");
     rcl_node_options_t node = rcl_node_get_default_options();
     node.enable_rosout = false;
-    const std::string name =
-        std::string(settings_.role == Role::publisher ? "publisher" : "subscriber") + std::to_string(settings_.id);
+    static constexpr const char* roles[] = {"publisher", "subscriber", "node"};
+    const std::string name = roles[static_cast<size_t>(settings_.role)] + std::to_string(settings_.id);
     check(rcl_node_init(&node_, name.c_str(), "", &context_, &node), "rcl_node_init");
 }
 
@@ -191,42 +199,42 @@ void Ros2::create_announcement_channel() {
     });
 }
 
-// Sets the QoS of the endpoints that are created later, except for the policies that rmw states.
-void Ros2::set_default_qos() {
-    const rcl_subscription_t& subscription = announcement_reader_.front().subscription;
-    auto* publisher = const_cast<Publisher*>(native(announcement_writer_.front())->get_publisher());
-    auto* subscriber = const_cast<Subscriber*>(
-        rmw_fastrtps_cpp::get_datareader(rcl_subscription_get_rmw_handle(&subscription))->get_subscriber());
-    publisher->set_default_datawriter_qos(fastdds_data_writer_qos(*publisher, settings_, user_));
-    subscriber->set_default_datareader_qos(fastdds_data_reader_qos(*subscriber, settings_, user_));
-}
-
 void Ros2::create_data_endpoints() {
-    const bool publishes = settings_.role == Role::publisher;
-    const auto throughput = [&](unsigned n) { return throughput_topic_name(settings_, n); };
-    for (unsigned n = 0; n < settings_.data_writers(); ++n) {
-        const std::string topic = publishes ? throughput(n % settings_.topics) : latency_topic;
-        Writer& writer = add_writer(writers_, ros2_sample_type(), topic, settings_.qos.writer);
-        check(rcl_publisher_event_init(&writer.matched, &writer.publisher, RCL_PUBLISHER_MATCHED), "rcl_publisher_event_init");
-        report_matches(writer.matched);
-    }
-    for (unsigned n = 0; n < settings_.data_readers(); ++n) {
-        const std::string topic = publishes ? latency_topic : throughput(n);
-        Reader& reader = add_reader(readers_, ros2_sample_type(), topic, settings_.qos.reader);
-        // An event that is not taken would end each rcl_wait() at once. The program asks for matches from time to time, too.
-        if (settings_.receive != Receive::waitset) {
-            check(rcl_subscription_event_init(&reader.matched, &reader.subscription, RCL_SUBSCRIPTION_MATCHED),
-                  "rcl_subscription_event_init");
-            report_matches(reader.matched);
-        }
-        if (settings_.receive == Receive::listener)
-            call_on_message(reader, [](const void* self, size_t) {
-                const auto* reader = static_cast<const Reader*>(self);
-                reader->backend->take(*reader);
-            });
-    }
+    apply_test_qos(settings_);
+    written_ = data_writers(settings_);
+    read_ = data_readers(settings_);
+    for (const DataEndpoint& written : written_) add_data_writer(written);
+    for (const DataEndpoint& read : read_) add_data_reader(read);
     check(rcl_wait_set_init(&wait_set_, readers_.size(), 0, 0, 0, 0, 0, &context_, rcl_get_default_allocator()),
           "rcl_wait_set_init");
+}
+
+// rmw creates an endpoint with the default QoS, except for the policies that it states.
+void Ros2::add_data_writer(const DataEndpoint& endpoint) {
+    auto* publisher = const_cast<Publisher*>(native(announcement_writer_.front())->get_publisher());
+    publisher->set_default_datawriter_qos(fastdds_data_writer_qos(*publisher, settings_, endpoint, user_));
+    Writer& writer = add_writer(writers_, ros2_sample_type(), ros2_topic(endpoint.topic), endpoint.qos);
+    check(rcl_publisher_event_init(&writer.matched, &writer.publisher, RCL_PUBLISHER_MATCHED), "rcl_publisher_event_init");
+    report_matches(writer.matched);
+}
+
+void Ros2::add_data_reader(const DataEndpoint& endpoint) {
+    const rcl_subscription_t& announcements = announcement_reader_.front().subscription;
+    auto* subscriber = const_cast<Subscriber*>(
+        rmw_fastrtps_cpp::get_datareader(rcl_subscription_get_rmw_handle(&announcements))->get_subscriber());
+    subscriber->set_default_datareader_qos(fastdds_data_reader_qos(*subscriber, settings_, endpoint, user_));
+    Reader& reader = add_reader(readers_, ros2_sample_type(), ros2_topic(endpoint.topic), endpoint.qos);
+    // An event that is not taken would end each rcl_wait() at once. The program asks for matches from time to time, too.
+    if (settings_.receive != Receive::waitset) {
+        check(rcl_subscription_event_init(&reader.matched, &reader.subscription, RCL_SUBSCRIPTION_MATCHED),
+              "rcl_subscription_event_init");
+        report_matches(reader.matched);
+    }
+    if (settings_.receive == Receive::listener)
+        call_on_message(reader, [](const void* self, size_t) {
+            const auto* reader = static_cast<const Reader*>(self);
+            reader->backend->take(*reader);
+        });
 }
 
 Ros2::Writer& Ros2::add_writer(std::deque<Writer>& writers, Type type, const std::string& topic, const EndpointQos& e) {
@@ -281,22 +289,28 @@ void Ros2::close() {
 }
 
 Matches Ros2::matches() {
-    if (!open_.load()) return {};
-    size_t writer = SIZE_MAX, reader = SIZE_MAX, n = 0;
-    for (const Writer& w : writers_)
-        if (rcl_publisher_get_subscription_count(&w.publisher, &n) == RCL_RET_OK) writer = std::min(writer, n);
-    for (const Reader& r : readers_)
-        if (rcl_subscription_get_publisher_count(&r.subscription, &n) == RCL_RET_OK) reader = std::min(reader, n);
-    return {static_cast<unsigned>(writer), static_cast<unsigned>(reader)};
+    if (!open_.load()) return {0, 0, UINT_MAX};
+    MatchCounter counter;
+    for (size_t n = 0; n < writers_.size(); ++n) {
+        size_t matched = 0;
+        ignore(rcl_publisher_get_subscription_count(&writers_[n].publisher, &matched));
+        counter.writer(written_[n], static_cast<unsigned>(matched));
+    }
+    for (size_t n = 0; n < readers_.size(); ++n) {
+        size_t matched = 0;
+        ignore(rcl_subscription_get_publisher_count(&readers_[n].subscription, &matched));
+        counter.reader(read_[n], static_cast<unsigned>(matched));
+    }
+    return counter.matches();
 }
 
 Written Ros2::write(const Sample& sample) {
-    const Writer& writer = writers_[sample.writer < writers_.size() ? sample.writer : 0];    // of a pong: the only one
-    if (__builtin_expect(rcl_publish(&writer.publisher, &sample, nullptr) == RCL_RET_OK, 1)) return Written::ok;
+    const size_t number = sample.writer < writers_.size() ? sample.writer : 0;               // of a pong: the only one
+    if (__builtin_expect(rcl_publish(&writers_[number].publisher, &sample, nullptr) == RCL_RET_OK, 1)) return Written::ok;
     rcl_reset_error();                                    // its text is always "cannot publish data"
     error_ = "rcl_publish failed";
     // rmw does not report why. A reliable writer fails when it is full, or has waited for room as long as it may.
-    return settings_.qos.writer.reliable ? Written::blocked : Written::failed;
+    return written_[number].qos.reliable ? Written::blocked : Written::failed;
 }
 
 bool Ros2::wait(int64_t timeout_ns) {
@@ -314,7 +328,7 @@ unsigned Ros2::take() {
 }
 
 unsigned Ros2::take(const Reader& reader) {
-    const ReceiveLock lock(receiving_, settings_.data_readers() > 1);
+    const ReceiveLock lock(receiving_, readers_.size() > 1);
     rmw_message_info_t info;
     unsigned taken = 0;
     while (rcl_take(&reader.subscription, &taken_, &info, nullptr) == RCL_RET_OK) {

@@ -86,15 +86,17 @@ std::string own_address(const Settings& s) {
     return address.empty() ? (s.ipv6 ? "::" : "0.0.0.0") : address;
 }
 
-// Subscribers connect to publishers: the n-th peer is the publisher with this id, unless there are fewer peers. Without
-// -peer, publishers are on this host.
+// Subscribers connect to publishers, and nodes to the nodes before them: the n-th peer is the publisher or node with this id,
+// unless there are fewer peers. Without -peer, all are on this host.
 std::vector<std::string> publisher_endpoints(const Settings& s) {
+    const bool node = s.role == Role::node;
+    const unsigned all = node ? s.subscribers + 1 : s.publishers, connected = node ? s.id : all;
     std::vector<std::string> hosts = s.peers, endpoints;
     const std::string own = interface_of(s.nic, s.ipv6).address;
     if (hosts.empty()) hosts.push_back(!own.empty() ? own : s.ipv6 ? "::1" : "127.0.0.1");
     for (size_t n = 0; n < hosts.size(); ++n)
-        for (unsigned id = 0; id < s.publishers; ++id)
-            if (hosts.size() < s.publishers || id == n)
+        for (unsigned id = 0; id < connected; ++id)
+            if (hosts.size() < all || id == n)
                 endpoints.push_back(endpoint(s, with_brackets(hosts[n]) + ":" + std::to_string(publisher_port(s, id))));
     return endpoints;
 }
@@ -104,9 +106,9 @@ Json topology(const Settings& s) {
     std::vector<std::string> connect;
     if (client)
         for (const std::string& server : s.discovery_servers) connect.push_back(endpoint(s, host_and_port(server)));
-    else if (s.discovery == Discovery::peers && s.role == Role::subscriber)
+    else if (s.discovery == Discovery::peers && s.role != Role::publisher)
         connect = publisher_endpoints(s);
-    const uint16_t port = s.role == Role::publisher ? publisher_port(s, s.id) : 0;
+    const uint16_t port = s.publishes() ? publisher_port(s, s.id) : 0;
     const std::string listen = endpoint(s, with_brackets(own_address(s)) + ":" + std::to_string(port));
     Json scouting = {{"enabled", s.discovery == Discovery::multicast}};
     if (const std::string name = interface_of(s.nic, s.ipv6).name; !name.empty()) scouting["interface"] = name;
@@ -150,9 +152,15 @@ Json access_control(const Settings& s) {
 // Returns the longest batch, which is the payload of a datagram or the part of a stream that is sent at once.
 int64_t batch_size(const Settings& s) {
     int64_t size = s.limits.message > 0 ? s.limits.message : longest_batch;
-    if (s.role == Role::publisher && s.qos.batch_bytes > 0) size = std::min(size, s.qos.batch_bytes);
+    if (s.publishes() && s.qos.batch_bytes > 0) size = std::min(size, s.qos.batch_bytes);
     return size;
 }
+
+Role peer_of(Role role) {
+    return role == Role::publisher ? Role::subscriber : role == Role::subscriber ? Role::publisher : role;
+}
+
+unsigned peers_of(const Settings& s) { return s.publishes() ? s.subscribers : s.publishers; }
 
 bool shares_memory(const Settings& s) { return s.transport == Transport::shared_memory; }
 
@@ -168,7 +176,7 @@ uint64_t pool_bytes(const Settings& s, Role role) {
     if (!shares_memory(s)) return 0;
     constexpr uint64_t mebibyte = 1 << 20, overhead = 64;     // of a buffer
     const uint64_t sample = s.data_length + overhead;
-    const uint64_t usual = role == Role::publisher ? std::clamp(1024 * sample, mebibyte, 64 * mebibyte) : 2 * mebibyte;
+    const uint64_t usual = role != Role::subscriber ? std::clamp(1024 * sample, mebibyte, 64 * mebibyte) : 2 * mebibyte;
     return std::max(usual, 4 * sample);
 }
 
@@ -188,8 +196,7 @@ void require_room(const Settings& s) {
 // The library locks what processes share, its own and that of its peers. If it must not, it sends samples by TCP, or ends.
 void require_locks(const Settings& s) {
     uint64_t bytes = shared_overhead + pool_bytes(s, s.role);
-    const unsigned peers = s.role == Role::publisher ? s.subscribers : s.publishers;
-    bytes += peers * (shared_overhead + pool_bytes(s, s.role == Role::publisher ? Role::subscriber : Role::publisher));
+    bytes += peers_of(s) * (shared_overhead + pool_bytes(s, peer_of(s.role)));
     constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void* area = bytes <= SIZE_MAX ? mmap(nullptr, bytes, PROT_NONE, flags, -1, 0) : MAP_FAILED;
     const bool locked = area != MAP_FAILED && mlock2(area, bytes, MLOCK_ONFAULT) == 0;
@@ -220,8 +227,10 @@ public:
     void close() override;
     std::optional<uint64_t> retransmitted_bytes() override;
     Matches matches() override {
-        const unsigned present = present_.load();         // with all their endpoints
-        return {present, settings_.role == Role::subscriber ? present * settings_.writers : present};
+        const unsigned present = present_.load();         // with all their endpoints; a node also sees itself
+        const unsigned expected = settings_.role == Role::node ? settings_.subscribers + 1 : peers_of(settings_);
+        return {present, settings_.role == Role::subscriber ? present * settings_.writers : present,
+                expected - std::min(present, expected)};
     }
     TransportFacts facts() override;
     EffectiveQos effective_qos() override;
@@ -260,7 +269,8 @@ std::string Zenoh::unsupported(const Settings& s) const {
     const bool reliable = qos.writer.reliable;
     if (!qos.file.empty()) return "-qosFile: zenoh has no DDS QoS; give its own configuration with -middlewareConfig";
     if (s.transport == Transport::udp && reliable)
-        return "-transport: Zenoh does not repeat lost UDP datagrams; give TCPv4, or -bestEffort";
+        return std::string("-transport: Zenoh does not repeat lost UDP datagrams; give TCPv4, or ") +
+               (s.role == Role::node ? "a graph of best-effort flows" : "-bestEffort");
     if (s.transport == Transport::udp && s.security.enabled())
         return "-transport: Zenoh does not encrypt UDP datagrams; give TCPv4 or QUICv4, or remove the -secure options";
     if (s.transport == Transport::quic && !s.security.enabled())
@@ -278,8 +288,11 @@ std::string Zenoh::unsupported(const Settings& s) const {
     if (s.send_queue) return "-sendQueueSize: zenoh keeps no unacknowledged samples; remove it";
     if (s.limits.fragment != MessageLimits::library || s.limits.fragment_message)
         return "-fragmentSize: fragments of zenoh fill a message; give -messageSizeMax";
-    if (s.role == Role::publisher && s.id >= ports)
-        return "-pidMultiPubTest: zenoh has a port for " + std::to_string(ports) + " publishers; use smaller ids";
+    if (s.publishes() && s.id >= ports)
+        return (s.role == Role::node ? "-graph" : "-pidMultiPubTest") + std::string(": zenoh has a port for ") +
+               std::to_string(ports) + (s.role == Role::node ? " nodes; use fewer" : " publishers; use smaller ids");
+    if (s.role == Role::node && qos.batch_bytes > 0)
+        return "-graph: zenoh batches the samples of all flows of a connection; remove batch, or use cyclonedds";
     if (s.keyed && s.instances * s.writers * s.topics > most_keys)
         return "-instances: each is a key expression for each writer; give at most " + std::to_string(most_keys) + " in all";
     if (const std::string problem = unsupported_nic(s); !problem.empty()) return problem;
@@ -294,7 +307,8 @@ std::string Zenoh::unsupported(const Settings& s) const {
 
 std::string Zenoh::presence_key(Role role) const {
     // Peers with other topics do not find each other.
-    return key(topic_name(settings_, role == Role::publisher ? "k8sdds/publishers" : "k8sdds/subscribers")) + "/" +
+    const char* const names[] = {"k8sdds/publishers", "k8sdds/subscribers", "k8sdds/nodes"};
+    return key(topic_name(settings_, names[static_cast<size_t>(role)])) + "/" +
            std::to_string(settings_.topics) + (settings_.keyed ? "-keyed" : "");
 }
 
@@ -344,24 +358,20 @@ void Zenoh::subscribe(const std::string& key, ZenohBytes callback) {
 }
 
 void Zenoh::create_publishers() {
-    const bool publishes = settings_.role == Role::publisher;
-    instances_ = publishes && settings_.keyed ? settings_.instances : 1;
-    for (unsigned n = 0; n < settings_.data_writers(); ++n) {
-        const std::string topic = publishes ? throughput_topic_name(settings_, n % settings_.topics)
-                                            : topic_name(settings_, latency_topic);
+    const bool keyed = settings_.role == Role::publisher && settings_.keyed;
+    instances_ = keyed ? settings_.instances : 1;
+    for (const DataEndpoint& written : data_writers(settings_))
         for (uint32_t instance = 0; instance < instances_; ++instance) {
-            const std::string part = publishes && settings_.keyed ? "/" + std::to_string(instance) : "";
-            publishers_.push_back(publisher(key(topic) + part, settings_.qos.writer.reliable));
+            const std::string part = keyed ? "/" + std::to_string(instance) : "";
+            publishers_.push_back(publisher(key(written.topic) + part, written.qos.reliable));
         }
-    }
 }
 
 void Zenoh::create_subscribers() {
-    const bool publishes = settings_.role == Role::publisher;
+    const bool keyed = settings_.role == Role::subscriber && settings_.keyed;
     const size_t capacity = std::clamp<size_t>((64 << 20) / settings_.data_length, 16, 10'000);
-    for (unsigned n = 0; n < settings_.data_readers(); ++n) {
-        const std::string topic = publishes ? topic_name(settings_, latency_topic) : throughput_topic_name(settings_, n);
-        const std::string expression = key(topic) + (!publishes && settings_.keyed ? "/*" : "");
+    for (const DataEndpoint& read : data_readers(settings_)) {
+        const std::string expression = key(read.topic) + (keyed ? "/*" : "");
         if (settings_.receive == Receive::listener) {
             subscribe(expression, [](void* self, const uint8_t* data, size_t length, bool in_memory) {
                 Zenoh& zenoh = *static_cast<Zenoh*>(self);
@@ -378,7 +388,6 @@ void Zenoh::create_subscribers() {
 }
 
 void Zenoh::become_present() {
-    const Role peer = settings_.role == Role::publisher ? Role::subscriber : Role::publisher;
     const auto changed = [](void* self, bool present) {
         Zenoh& zenoh = *static_cast<Zenoh*>(self);
         if (present) ++zenoh.present_;
@@ -386,7 +395,7 @@ void Zenoh::become_present() {
         zenoh.events_->on_match();
     };
     Failure failure;
-    if (!k8sdds_zenoh_watch(session_, presence_key(peer).c_str(), changed, this, failure.out()) ||
+    if (!k8sdds_zenoh_watch(session_, presence_key(peer_of(settings_.role)).c_str(), changed, this, failure.out()) ||
         !k8sdds_zenoh_appear(session_, presence_key(settings_.role).c_str(), failure.out()))
         failure.raise("presence");
 }
@@ -411,7 +420,8 @@ TransportFacts Zenoh::facts() {
 }
 
 EffectiveQos Zenoh::effective_qos() {
-    const ZenohQos qos = k8sdds_zenoh_qos(publishers_.front().get());
+    // A node that only subscribes to flows has no publisher of samples.
+    const ZenohQos qos = k8sdds_zenoh_qos((publishers_.empty() ? announcements_ : publishers_.front()).get());
     return {{"reliability", qos.reliable ? "reliable" : "best_effort"},
             {"congestion_control", qos.congestion_control == congestion_block ? "block" : "drop"},
             {"priority", int64_t{qos.priority}},

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "backend.h"
+#include "state.h"
 
 namespace k8sdds {
 
@@ -25,6 +26,21 @@ private:
     uint64_t nonce_;
     uint32_t instance_;
 };
+
+// Repeats an announcement until the condition holds, which is evaluated under the state's mutex. Returns false if the run
+// was stopped or the deadline has passed.
+template <typename Send, typename Condition>
+bool repeat(State& state, int64_t period_ns, int64_t deadline_ns, Send send, Condition condition) {
+    std::unique_lock<std::mutex> lock(state.mutex);
+    while (!condition()) {
+        if (state.stopped.load() || now_ns() >= deadline_ns) return false;
+        lock.unlock();
+        send();
+        lock.lock();
+        state.wait(lock, std::min(now_ns() + period_ns, deadline_ns), condition);
+    }
+    return !state.stopped.load();
+}
 
 // The process that uses an id. Instance numbers distinguish processes with the same id: a restarted process replaces
 // its predecessor, while an instance that announces itself again after another one is a duplicate.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "state.h"
+#include "text_lines.h"
 
 namespace k8sdds {
 
@@ -18,8 +19,7 @@ int64_t clock_id() {
     char name[64];
     const ssize_t length = readlink("/proc/self/ns/time", name, sizeof name);
     if (length > 0) identity.append(name, static_cast<size_t>(length));
-    uint64_t hash = 0xcbf29ce484222325;                    // FNV-1a
-    for (const char c : identity) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    const uint64_t hash = hash_of(identity);
     return static_cast<int64_t>(hash ? hash : 1);
 }
 

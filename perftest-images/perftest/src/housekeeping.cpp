@@ -10,7 +10,7 @@
 namespace k8sdds {
 namespace {
 
-constexpr int64_t interval_ns = 1'000'000'000, idle_ns = 10'000'000, watch_ns = 5'000'000'000;
+constexpr int64_t interval_ns = second_ns, idle_ns = 10'000'000, watch_ns = 5'000'000'000;
 constexpr int blocked_checks = 3;                          // 15 s within one round of tasks
 constexpr double stop_s = 5;
 constexpr int wake_signal = SIGUSR1;                       // ends a wait of the housekeeping thread, which may take 1 s

@@ -12,6 +12,7 @@
 #include "histogram_log.h"
 #include "housekeeping.h"
 #include "loader.h"
+#include "node.h"
 #include "output.h"
 #include "publisher.h"
 #include "settings.h"
@@ -84,11 +85,23 @@ private:
     double cpu_ = 0;
 };
 
-void write_histogram(const Histogram& histogram, const char* tag, const State& state, const char* option,
+void write_histogram(const Histogram& histogram, const std::string& tag, const State& state, const char* option,
                      OutputFile& file) {
     const std::string log = histogram_log(histogram, tag, state.first_epoch_s.load(), state.measured_s());
     std::fputs(log.c_str(), file.get());
     file.flush(option);
+}
+
+void write_histograms(const Report& report, OutputFile& file) {
+    const auto write = [&](const Histogram& histogram, const std::string& tag) {
+        write_histogram(histogram, tag, report.state, "-histogramFile", file);
+    };
+    if (!report.options.graph) return write(report.histogram, latency_name(report));
+    for (const FlowResult& flow : report.results.flows) {
+        if (flow.publishes) continue;
+        write(*flow.delays, (flow.arrivals.shared_clock ? "one_way:" : "one_way_realtime:") + flow.flow);
+        write(*flow.chain, (flow.shared_chain_clock ? "chain:" : "chain_realtime:") + flow.flow);
+    }
 }
 
 void write_timeline(Housekeeping& housekeeping, OutputFile& timeline) {
@@ -135,8 +148,7 @@ bool open_middleware(Backend& backend, Participant& participant, State& state, H
 
 void write_files(const Report& report, Housekeeping& housekeeping, Files& files) {
     if (files.timeline.get()) write_timeline(housekeeping, files.timeline);
-    if (files.histogram.get())
-        write_histogram(report.histogram, latency_name(report), report.state, "-histogramFile", files.histogram);
+    if (files.histogram.get()) write_histograms(report, files.histogram);
     if (files.inter_arrival.get())
         write_histogram(*report.gaps, "inter_arrival", report.state, "-interArrivalFile", files.inter_arrival);
 }
@@ -162,9 +174,10 @@ Outcome measure(Options& options, Output& output, Files& files) {
     Histogram histogram;
     const std::unique_ptr<Histogram> gaps = files.inter_arrival.get() ? std::make_unique<Histogram>() : nullptr;
     std::unique_ptr<Participant> participant;
-    if (options.pub) participant = std::make_unique<Publisher>(options, settings, *backend, state, histogram);
+    if (options.graph) participant = std::make_unique<Node>(options, settings, *backend, state);
+    else if (options.pub) participant = std::make_unique<Publisher>(options, settings, *backend, state, histogram);
     else participant = std::make_unique<Subscriber>(options, settings, *backend, state, histogram, gaps.get());
-    Housekeeping housekeeping(state, std::clamp<int64_t>(to_ns(options.peer_timeout) / 5, 50'000'000, 1'000'000'000));
+    Housekeeping housekeeping(state, std::clamp<int64_t>(to_ns(options.peer_timeout) / 5, 50'000'000, second_ns));
     housekeeping.start();
 
     Report report{options, &settings, state, histogram, gaps.get(), {}, {}, {}, backend->version(), {}};

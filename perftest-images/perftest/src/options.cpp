@@ -13,7 +13,8 @@
 namespace k8sdds {
 namespace {
 
-enum class AppliesTo { both, publisher, subscriber };
+// The roles that have an option, as a set.
+enum AppliesTo : unsigned { publisher = 1, subscriber = 2, node = 4, both = publisher | subscriber, senders = publisher | node, all = both | node };
 using Flag = bool Options::*;
 using Integer = int64_t Options::*;
 using Real = double Options::*;
@@ -31,12 +32,15 @@ struct Option {
 
 constexpr double billion = 1e9;
 constexpr double seconds_max = 86400 * 365.0;
-constexpr AppliesTo both = AppliesTo::both, publisher = AppliesTo::publisher, subscriber = AppliesTo::subscriber;
 
 const Option table[] = {
     {"-pub", "", both, &Options::pub, 0, 0, "Publish samples."},
     {"-sub", "", both, &Options::sub, 0, 0, "Subscribe to samples."},
-    {"-middleware", "NAME", both, &Options::middleware, 0, 0, "Middleware backend to load."},
+    {"-graph", "FILE", node, &Options::graph_file, 0, 0,
+     "Take part in the application that this file describes: publish and subscribe to all flows of a node at once. All nodes "
+     "need the same file, and exchange samples when all have found each other (docs/reference/perftest.md, Graphs)."},
+    {"-node", "NAME", node, &Options::node, 0, 0, "Node of the graph that this process is."},
+    {"-middleware", "NAME", all, &Options::middleware, 0, 0, "Middleware backend to load."},
     {"-dataLen", "BYTES", both, &Options::data_length, sample_overhead, max_data_length,
      "Length of a sample, including 28 bytes of overhead. A subscriber uses the publisher's length unless given."},
     {"-scan", "B1:B2:...", publisher, &Options::scan, 0, 0,
@@ -49,11 +53,11 @@ const Option table[] = {
     {"-deadline", "S", publisher, &Options::deadline, 0, seconds_max,
      "Paced test: count samples that arrive later than this after they were due (0: one period of -pubRate, or the mean"
      " one of -schedule)."},
-    {"-executionTime", "S", publisher, &Options::execution_time, 0, seconds_max,
+    {"-executionTime", "S", senders, &Options::execution_time, 0, seconds_max,
      "Duration of the measured interval, after the warm-up (0: until -numIter)."},
     {"-numIter", "N", publisher, &Options::iterations, 0, 4294967295.0,
      "Maximum number of measured samples (0: 100000000, in a latency test 10000000)."},
-    {"-warmUp", "S", publisher, &Options::warm_up, 0, seconds_max,
+    {"-warmUp", "S", senders, &Options::warm_up, 0, seconds_max,
      "Duration of the warm-up before the measured interval."},
     {"-latencyCount", "N", publisher, &Options::latency_count, 0, 4294967295.0,
      "Measure the round trip of each N-th sample. 0: in a throughput test of none; in a paced test, and only without a"
@@ -70,12 +74,12 @@ const Option table[] = {
      "Paced test: send samples at the times and with the lengths of this file again and again, instead of -pubRate."},
     {"-batchSize", "BYTES", publisher, &Options::batch_size, 0, billion,
      "Bytes to collect before sending (0: no batching; disabled if -dataLen exceeds half of it)."},
-    {"-sendQueueSize", "N", publisher, &Options::send_queue, 0, billion,
+    {"-sendQueueSize", "N", senders, &Options::send_queue, 0, billion,
      "Unacknowledged samples that a reliable writer keeps before it blocks (0: the middleware's default)."},
-    {"-messageSizeMax", "SIZE", both, &Options::message_size, 0, 0,
+    {"-messageSizeMax", "SIZE", all, &Options::message_size, 0, 0,
      "Largest message, which is the payload of a UDP datagram: bytes, mtu (-nic's packets are not fragmented), max "
      "(65500), default (the library's default) or auto (14720; raw: one datagram per sample)."},
-    {"-fragmentSize", "SIZE", both, &Options::fragment_size, 0, 0,
+    {"-fragmentSize", "SIZE", all, &Options::fragment_size, 0, 0,
      "Part of a sample in a fragment: bytes, mtu or max (one fragment fills such a message), or default (the library's "
      "default). A fragment always fits in a message."},
     {"-topics", "N", both, &Options::topics, 1, max_writers, "Number of data topics, written in turn. Give the same on both sides."},
@@ -85,30 +89,30 @@ const Option table[] = {
     {"-instances", "N", both, &Options::instances, 1, max_instances,
      "Number of instances that a publisher writes in turn; requires -keyed. Give the same on both sides."},
     {"-bestEffort", "", both, &Options::best_effort, 0, 0, "Use best effort instead of strict reliability."},
-    {"-qosFile", "FILE", both, &Options::qos_file, 0, 0, "QoS profile (DDS-XML) of the data topics."},
-    {"-middlewareConfig", "FILE", both, &Options::middleware_config, 0, 0,
+    {"-qosFile", "FILE", all, &Options::qos_file, 0, 0, "QoS profile (DDS-XML) of the data topics."},
+    {"-middlewareConfig", "FILE", all, &Options::middleware_config, 0, 0,
      "The middleware's own configuration, for what the options do not set (XML; zenoh: JSON5)."},
-    {"-asynchronous", "", publisher, &Options::asynchronous, 0, 0,
+    {"-asynchronous", "", senders, &Options::asynchronous, 0, 0,
      "Send samples from a thread of the middleware instead of the thread that writes them (fastdds)."},
-    {"-flowController", "BYTES:MS", publisher, &Options::flow_controller, 0, 0,
+    {"-flowController", "BYTES:MS", senders, &Options::flow_controller, 0, 0,
      "With -asynchronous: send at most BYTES in each period of MS milliseconds."},
-    {"-domain", "ID", both, &Options::domain, 0, 230, "DDS domain."},
-    {"-transport", "UDPv4|UDPv6|TCPv4|TCPv6|QUICv4|QUICv6|SHMEM", both, &Options::transport, 0, 0,
+    {"-domain", "ID", all, &Options::domain, 0, 230, "DDS domain."},
+    {"-transport", "UDPv4|UDPv6|TCPv4|TCPv6|QUICv4|QUICv6|SHMEM", all, &Options::transport, 0, 0,
      "Transport of samples, by IPv4 or IPv6 (TCP and QUIC: zenoh); SHMEM: shared memory, to processes of this host only "
      "(fastdds, zenoh)."},
-    {"-dscp", "N", both, &Options::dscp, 0, 63, "Differentiated services code point of the packets that this process sends."},
-    {"-lockMemory", "", both, &Options::lock_memory, 0, 0, "Lock all memory of this process (mlockall)."},
-    {"-nic", "NAME", both, &Options::nic, 0, 0, "Network interface (name or address)."},
-    {"-peer", "ADDR", both, &Options::peers, 0, 0,
+    {"-dscp", "N", all, &Options::dscp, 0, 63, "Differentiated services code point of the packets that this process sends."},
+    {"-lockMemory", "", all, &Options::lock_memory, 0, 0, "Lock all memory of this process (mlockall)."},
+    {"-nic", "NAME", all, &Options::nic, 0, 0, "Network interface (name or address)."},
+    {"-peer", "ADDR", all, &Options::peers, 0, 0,
      "Address at which to look for peers; repeatable. Required on networks without multicast."},
-    {"-discovery", "multicast|peers|server", both, &Options::discovery, 0, 0,
+    {"-discovery", "multicast|peers|server", all, &Options::discovery, 0, 0,
      "How peers are discovered (multicast with -multicast or without -peer, else peers)."},
-    {"-discoveryServer", "ADDR[:PORT]", both, &Options::discovery_servers, 0, 0,
+    {"-discoveryServer", "ADDR[:PORT]", all, &Options::discovery_servers, 0, 0,
      "Discovery server of fastdds (default port 11811), the n-th has the id n-1; router of zenoh (7447), which also "
      "forwards the samples. Repeatable."},
-    {"-multicast", "", both, &Options::multicast, 0, 0, "Send samples by multicast and discover peers by multicast."},
-    {"-multicastAddr", "ADDR", both, &Options::multicast_address, 0, 0, "Multicast address; requires -multicast."},
-    {"-receive", "listener|waitset|spin", both, &Options::receive, 0, 0,
+    {"-multicast", "", all, &Options::multicast, 0, 0, "Send samples by multicast and discover peers by multicast."},
+    {"-multicastAddr", "ADDR", all, &Options::multicast_address, 0, 0, "Multicast address; requires -multicast."},
+    {"-receive", "listener|waitset|spin", all, &Options::receive, 0, 0,
      "Receive mode: middleware callback, waiting thread, or polling thread."},
     {"-ros2Names", "", both, &Options::ros2_names, 0, 0,
      "Give topics and types the names that they have with ros2-fastdds, to exchange samples with it (fastdds)."},
@@ -130,28 +134,29 @@ const Option table[] = {
     {"-securePrivateKey", "FILE", both, &Options::secure_key, 0, 0, "Private key of this participant."},
     {"-secureEncryptionAlgorithm", "aes-128-gcm|aes-256-gcm", both, &Options::secure_algorithm, 0, 0,
      "Algorithm for signing and encryption."},
-    {"-discoveryTimeout", "S", both, &Options::discovery_timeout, 0.1, seconds_max, "How long to wait for the peers."},
-    {"-peerTimeout", "S", both, &Options::peer_timeout, 0.1, seconds_max,
+    {"-discoveryTimeout", "S", all, &Options::discovery_timeout, 0.1, seconds_max, "How long to wait for the peers."},
+    {"-peerTimeout", "S", all, &Options::peer_timeout, 0.1, seconds_max,
      "Time without messages or progress after which a peer counts as lost."},
-    {"-awaitPeers", "", both, &Options::await_peers, 0, 0,
+    {"-awaitPeers", "", all, &Options::await_peers, 0, 0,
      "Wait for peers until -peerTimeout also if the middleware loses them, as in an outage."},
     {"-restarted", "", subscriber, &Options::restarted, 0, 0,
      "Take the place of a subscriber with this id that was killed in the measured interval; publishers have -awaitPeers."},
-    {"-noPrintIntervals", "", both, &Options::no_intervals, 0, 0, "Print only the summary."},
-    {"-cpu", "", both, &Options::cpu, 0, 0, "Print the CPU usage in percent of the whole host."},
-    {"-outputFormat", "csv|json", both, &Options::output_format, 0, 0, "Format of the standard output."},
-    {"-histogramFile", "FILE", both, &Options::histogram_file, 0, 0,
-     "Write the latencies to an HdrHistogram log (V2); a subscriber has them in a paced test."},
+    {"-noPrintIntervals", "", all, &Options::no_intervals, 0, 0, "Print only the summary."},
+    {"-cpu", "", all, &Options::cpu, 0, 0, "Print the CPU usage in percent of the whole host."},
+    {"-outputFormat", "csv|json", all, &Options::output_format, 0, 0, "Format of the standard output."},
+    {"-histogramFile", "FILE", all, &Options::histogram_file, 0, 0,
+     "Write the latencies to an HdrHistogram log (V2); a subscriber has them in a paced test, a node for each flow to which "
+     "it subscribes."},
     {"-interArrivalFile", "FILE", subscriber, &Options::inter_arrival_file, 0, 0,
      "Write the times between the samples of each publisher to an HdrHistogram log (V2)."},
     {"-arrivalsFile", "FILE", subscriber, &Options::arrivals_file, 0, 0,
      "Paced test: write what arrived in each millisecond to a CSV file; at most 1,000,000 of all publishers."},
-    {"-timelineFile", "FILE", both, &Options::timeline_file, 0, 0,
+    {"-timelineFile", "FILE", all, &Options::timeline_file, 0, 0,
      "Write elapsed_ms,samples,bytes for each 100 ms to a CSV file; for each second unless in a throughput test."},
-    {"-verbosity", "0-3", both, &Options::verbosity, 0, 3, "Level of detail of the messages on standard error."},
-    {"-check", "", both, &Options::check, 0, 0, "Check options and files, then exit without starting a test."},
-    {"-help", "", both, &Options::help, 0, 0, "Show this message and exit."},
-    {"-version", "", both, &Options::version, 0, 0, "Show the version and exit."},
+    {"-verbosity", "0-3", all, &Options::verbosity, 0, 3, "Level of detail of the messages on standard error."},
+    {"-check", "", all, &Options::check, 0, 0, "Check options and files, then exit without starting a test."},
+    {"-help", "", all, &Options::help, 0, 0, "Show this message and exit."},
+    {"-version", "", all, &Options::version, 0, 0, "Show the version and exit."},
 };
 
 std::string lower(std::string text) {
@@ -232,15 +237,24 @@ void assign(Options& options, const Option& option, const std::string& text) {
         (options.*(*target)).push_back(parse_text(option, text));
 }
 
+// Returns the name of the roles that have an option, for messages.
+std::string role_text(unsigned role) {
+    return role == publisher ? "publisher" : role == subscriber ? "subscriber" : role == node ? "node of a graph"
+                                                                              : "publisher or of the node of a graph";
+}
+
 void check_roles(const Options& options) {
-    if (options.pub == options.sub)
-        throw UsageError(options.pub ? "-pub and -sub: a process is either a publisher or a subscriber; give one of them"
-                                     : "-pub or -sub is missing; give one of them");
+    if (options.pub && options.sub)
+        throw UsageError("-pub and -sub: a process is either a publisher or a subscriber; give one of them");
+    const bool is_node = options.was_given("-graph") || options.was_given("-node");
+    if (!options.pub && !options.sub && !is_node)
+        throw UsageError("-pub or -sub is missing; give one of them, or -graph and -node");
+    const unsigned role = options.pub ? publisher : options.sub ? subscriber : node;
     for (const Option& option : table) {
-        if (!options.was_given(option.name) || option.role == AppliesTo::both) continue;
-        if ((option.role == AppliesTo::publisher) != options.pub)
-            throw UsageError(std::string(option.name) + ": is an option of the " +
-                             (options.pub ? "subscriber" : "publisher") + " only; remove it");
+        if (!options.was_given(option.name) || option.role & role) continue;
+        if (option.role == both)
+            throw UsageError(std::string(option.name) + ": is not an option of a node of a graph; remove it");
+        throw UsageError(std::string(option.name) + ": is an option of the " + role_text(option.role) + " only; remove it");
     }
 }
 
@@ -276,10 +290,12 @@ Options parse_options(int argc, char** argv) {
 std::string help_text() {
     std::string text =
         "Measure throughput and latency of publish/subscribe.\n\n"
-        "Usage:\n  k8sdds-perftest -pub [OPTIONS]\n  k8sdds-perftest -sub [OPTIONS]\n\n"
+        "Usage:\n  k8sdds-perftest -pub [OPTIONS]\n  k8sdds-perftest -sub [OPTIONS]\n"
+        "  k8sdds-perftest -graph FILE -node NAME [OPTIONS]\n\n"
         "Option names are case-insensitive and cannot be abbreviated.\n";
     const std::pair<AppliesTo, const char*> groups[] = {
-        {both, "Publisher and subscriber"}, {publisher, "Publisher"}, {subscriber, "Subscriber"}};
+        {all, "All processes"}, {both, "Publisher and subscriber"}, {senders, "Publisher, and node of a graph"},
+        {publisher, "Publisher"}, {subscriber, "Subscriber"}, {node, "Node of a graph"}};
     const Json defaults = resolved_options(Options{});
     constexpr size_t column = 34;
     for (const auto& [role, title] : groups) {
@@ -301,7 +317,7 @@ std::string help_text() {
 }
 
 Json resolved_options(const Options& options) {
-    Json all = Json::object();
+    Json values = Json::object();
     for (const Option& option : table) {
         Json value;
         if (auto target = std::get_if<Flag>(&option.target)) value = options.*(*target);
@@ -310,9 +326,10 @@ Json resolved_options(const Options& options) {
         else if (auto target = std::get_if<Text>(&option.target)) value = json_or_null(options.*(*target));
         else if (auto target = std::get_if<List>(&option.target)) value = options.*(*target);
         const std::string name = option.name + 1;
-        if (name != "help" && name != "version" && name != "check") all[name] = value;
+        if (options.graph && name == "bestEffort") value = nullptr;    // of each flow
+        if (name != "help" && name != "version" && name != "check") values[name] = value;
     }
-    return all;
+    return values;
 }
 
 }  // namespace k8sdds

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "backend.h"
+#include "graph.h"
 #include "json_fwd.h"
-#include "recorded_schedule.h"
 
 namespace k8sdds {
 
@@ -20,9 +20,10 @@ struct UsageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-enum class Test : uint8_t { throughput = 0, latency = 1, paced = 2 };
+enum class Test : uint8_t { throughput = 0, latency = 1, paced = 2, graph = 3 };
 
 constexpr int64_t max_data_length = 1 << 30, max_writers = 2048;    // of a publisher
+constexpr double lowest_rate = 0.001, highest_rate = 1e7;        // samples per second
 constexpr int64_t max_instances = 100'000;
 // Added to the test that a publisher announces, if samples may be shorter than the length that it announces.
 constexpr int64_t lengths_vary_flag = 1 << 8;
@@ -31,6 +32,9 @@ constexpr bool is_data_length(int64_t bytes) { return bytes >= sample_overhead &
 // The initializers are the defaults that the usage text shows.
 struct Options {
     bool pub = false, sub = false, check = false, help = false, version = false;
+    std::string graph_file, node;             // of a node of a graph, which is neither a publisher nor a subscriber
+    std::shared_ptr<const Graph> graph;       // from the file
+    unsigned node_index = 0;                  // in the graph
     std::string middleware = "cyclonedds";
 
     int64_t data_length = 100;
@@ -91,9 +95,11 @@ struct Options {
 
     std::set<std::string> given;              // names of the options on the command line, as in the table
     bool was_given(const char* name) const { return given.count(name) != 0; }
-    Role role() const { return pub ? Role::publisher : Role::subscriber; }
+    Role role() const { return pub ? Role::publisher : sub ? Role::subscriber : Role::node; }
     bool times_samples() const { return test() != Test::throughput || loaded_latency || latency_count > 0; }
-    Test test() const { return latency_test ? Test::latency : paced_test ? Test::paced : Test::throughput; }
+    Test test() const {
+        return latency_test ? Test::latency : paced_test ? Test::paced : graph ? Test::graph : Test::throughput;
+    }
 };
 
 Options parse_options(int argc, char** argv);             // throws UsageError

@@ -59,7 +59,7 @@ double percent(uint64_t part, uint64_t whole);
 const char* latency_name(const Report&);
 
 // Returns samples per second: of a subscriber in the common interval of its publishers, of a publisher in its measured
-// interval.
+// interval; of a node, received in its measured interval.
 double rate_of(const Report&);
 
 // Returns the mean bytes of the samples in that interval.

@@ -1,6 +1,7 @@
 // The CSV output: PerfTest 4.x's titles, headers and column widths, byte for byte.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "output.h"
@@ -20,18 +21,18 @@ double percent(uint64_t part, uint64_t whole) {
 
 double rate_of(const Report& report) {
     const Results& r = report.results;
-    if (report.options.pub) {
-        const double elapsed = report.state.measured_s();
-        return elapsed > 0 ? static_cast<double>(r.sent) / elapsed : 0;
-    }
-    return r.common ? r.common->rate() : 0;
+    if (report.options.sub) return r.common ? r.common->rate() : 0;
+    double elapsed = report.state.measured_s();
+    // The interval of a node ends when its flows have ended, but its samples are those that were due in the schedule.
+    if (report.options.graph) elapsed = std::min(elapsed, report.options.execution_time);
+    return elapsed > 0 ? static_cast<double>(report.options.pub ? r.sent : r.received) / elapsed : 0;
 }
 
 double length_of(const Report& report) {
     const Results& r = report.results;
     const CommonInterval common = r.common.value_or(CommonInterval{});
-    const uint64_t samples = report.options.pub ? r.sent : common.samples;
-    const uint64_t bytes = report.options.pub ? r.measured_bytes : common.bytes;
+    const uint64_t samples = report.options.pub ? r.sent : report.options.sub ? common.samples : r.received;
+    const uint64_t bytes = report.options.sub ? common.bytes : r.measured_bytes;
     if (!r.lengths_vary || !samples) return static_cast<double>(r.data_length);
     return static_cast<double>(bytes) / static_cast<double>(samples);
 }
@@ -42,7 +43,8 @@ const char* latency_name(const Report& report) {
     case Test::paced:
         if (report.options.pub) return "half_round_trip";
         return report.results.arrivals && report.results.arrivals->shared_clock ? "one_way" : "one_way_realtime";
-    case Test::throughput: break;
+    case Test::throughput:
+    case Test::graph: break;                               // each flow has histograms
     }
     return "loaded_latency";
 }

@@ -3,40 +3,19 @@
 #include <cstdio>
 
 #include "clock.h"
-#include "json.h"
 #include "output.h"
+#include "json_results.h"
 
 namespace k8sdds {
 namespace {
 
 Json us(double ns) { return json_rounded(ns / 1e3, 3); }
 
-Json percentile(const Histogram& h, double percent) {
-    return h.knows(percent) ? Json(h.percentile(percent)) : Json(nullptr);
-}
-
-Json latency(const Histogram& h) {
-    if (!h.count()) return nullptr;
-    const Json episodes = {{"p50", h.episodes(50)},     {"p90", h.episodes(90)},       {"p99", h.episodes(99)},
-                           {"p999", h.episodes(99.9)},  {"p9999", h.episodes(99.99)},  {"p999999", h.episodes(99.9999)}};
-    return {{"count", h.count()},
-            {"mean", json_rounded(h.mean(), 1)},
-            {"stddev", json_rounded(h.stddev(), 1)},
-            {"min", h.min()},
-            {"p50", percentile(h, 50)},
-            {"p90", percentile(h, 90)},
-            {"p99", percentile(h, 99)},
-            {"p999", percentile(h, 99.9)},
-            {"p9999", percentile(h, 99.99)},
-            {"p999999", percentile(h, 99.9999)},
-            {"max", h.max()},
-            {"episodes", episodes}};
-}
-
 const char* name_of(Test test) {
     switch (test) {
     case Test::latency: return "latency";
     case Test::paced: return "paced";
+    case Test::graph: return "graph";
     case Test::throughput: break;
     }
     return "throughput";
@@ -50,11 +29,6 @@ Json schedule(const std::optional<Schedule>& schedule, uint64_t sent) {
             {"max_lateness_ns", schedule->max_lateness_ns}};
 }
 
-Json age(const std::optional<Freshness>& seen) {
-    if (!seen || !seen->ages) return nullptr;
-    return {{"mean", json_rounded(seen->ages->mean, 1)}, {"p99", seen->ages->p99}, {"max", seen->ages->max}};
-}
-
 Json arrivals(const std::optional<Arrivals>& arrivals) {
     if (!arrivals) return nullptr;
     const std::optional<Freshness>& seen = arrivals->freshness;
@@ -63,7 +37,7 @@ Json arrivals(const std::optional<Arrivals>& arrivals) {
             {"deadline_ns", arrivals->deadline_ns},
             {"missed", arrivals->missed},
             {"jitter_ns", json_rounded(arrivals->jitter_ns, 1)},
-            {"age_ns", age(seen)},
+            {"age_ns", age_json(seen)},
             {"blind_ns", seen ? Json(seen->blind) : Json(nullptr)},
             {"gaps", seen ? Json(seen->gaps) : Json(nullptr)}};
 }
@@ -98,6 +72,15 @@ Json writers(const std::vector<WriterCounts>& counts) {
                        {"duplicates", w.duplicates},
                        {"out_of_order", w.out_of_order}});
     return all;
+}
+
+Json sent_bytes(const Report& report) {
+    const Results& r = report.results;
+    if (report.options.sub || !r.lengths_vary) return nullptr;
+    if (report.options.pub) return r.measured_bytes;
+    uint64_t bytes = 0;                                    // of a node
+    for (const FlowResult& flow : r.flows) bytes += flow.publishes ? flow.bytes : 0;
+    return bytes;
 }
 
 Json null_if_zero(int64_t value) { return value ? Json(value) : Json(nullptr); }
@@ -183,6 +166,7 @@ private:
         Json qos = {{"profile", report.settings->qos.name}, {"file", json_or_null(report.settings->qos.file)}};
         for (const auto& [key, value] : report.effective_qos)
             std::visit([&, &name = key](const auto& v) { qos[name] = v; }, value);
+        if (report.options.graph) qos["reliability"] = nullptr;        // of each flow
         return qos;
     }
 
@@ -204,12 +188,13 @@ private:
         const double rate = rate_of(report);
         const std::string measured = latency_name(report);
         const auto latencies = [&](const char* name) {
-            return name == measured ? latency(report.histogram) : Json(nullptr);
+            return name == measured ? latency_json(report.histogram) : Json(nullptr);
         };
         return {{"schema", 1},
                 {"version", K8SDDS_VERSION},
-                {"role", options_.pub ? "publisher" : "subscriber"},
-                {"id", options_.pub ? options_.pid : options_.sid},
+                {"role", options_.pub ? "publisher" : options_.sub ? "subscriber" : "node"},
+                {"id", report.settings ? Json(report.settings->id) : Json(nullptr)},
+                {"node", json_or_null(options_.node)},
                 {"test", name_of(r.test)},
                 {"exit", {{"code", report.exit_status.code}, {"reason", report.exit_status.reason}}},
                 {"middleware", {{"name", options_.middleware}, {"version", report.middleware_version}}},
@@ -225,9 +210,9 @@ private:
                 {"sent", r.sent_known ? Json(r.sent) : Json(nullptr)},
                 {"received", r.received},
                 {"warmup_received", r.warm_up_received},
-                {"sent_bytes", r.lengths_vary && options_.pub ? Json(r.measured_bytes) : Json(nullptr)},
-                {"delivered_bytes", r.lengths_vary && options_.sub ? Json(r.measured_bytes) : Json(nullptr)},
-                {"warmup_delivered_bytes", r.lengths_vary && options_.sub ? Json(r.warm_up_bytes) : Json(nullptr)},
+                {"sent_bytes", sent_bytes(report)},
+                {"delivered_bytes", r.lengths_vary && !options_.pub ? Json(r.measured_bytes) : Json(nullptr)},
+                {"warmup_delivered_bytes", r.lengths_vary && !options_.pub ? Json(r.warm_up_bytes) : Json(nullptr)},
                 {"duplicates", r.duplicates},
                 {"lost", r.lost},
                 {"out_of_order", r.out_of_order},
@@ -244,7 +229,7 @@ private:
                 {"one_way_ns", latencies("one_way")},
                 {"one_way_realtime_ns", latencies("one_way_realtime")},
                 {"half_round_trip_ns", latencies("half_round_trip")},
-                {"inter_arrival_ns", report.gaps ? latency(*report.gaps) : Json(nullptr)},
+                {"inter_arrival_ns", report.gaps ? latency_json(*report.gaps) : Json(nullptr)},
                 {"schedule", schedule(r.schedule, r.sent)},
                 {"arrivals", arrivals(r.arrivals)},
                 {"instances", instances(r.instances)},
@@ -253,6 +238,7 @@ private:
                 {"pongs_received", r.pongs_received},
                 {"pongs_timed_out", r.pongs_timed_out},
                 {"subscribers", subscribers(r)},
+                {"flows", flows_json(r.flows)},
                 {"cpu_s", json_rounded(report.state.cpu_s(), 6)},
                 {"pacer_spin_s", json_rounded(static_cast<double>(report.state.spin_ns.load()) / 1e9, 6)}};
     }

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "age.h"
 #include "announcement.h"
 #include "backend.h"
+#include "histogram.h"
 #include "options.h"
 
 namespace k8sdds {
@@ -75,6 +77,22 @@ struct WriterCounts {
     uint64_t received = 0, lost = 0, duplicates = 0, out_of_order = 0;
 };
 
+// A flow of a graph at one of its nodes.
+struct FlowResult {
+    std::string flow, publisher;              // names of the flow and of its node
+    bool publishes = false;                   // whether this process is that node
+    uint64_t sent = 0;
+    bool sent_known = false;                  // a subscriber knows it when the publisher has ended
+    uint64_t bytes = 0;                       // sent, or received without duplicates
+    Schedule schedule;                        // publisher: when samples were due or triggered
+
+    // Subscriber.
+    uint64_t received = 0, lost = 0, duplicates = 0, out_of_order = 0;
+    Arrivals arrivals;
+    bool shared_chain_clock = false;          // with all nodes from the origin on
+    const Histogram *delays = nullptr, *chain = nullptr;
+};
+
 struct Results {
     double handshake_s = 0;                   // 0: some endpoints did not match
     double discovery_s = 0;
@@ -99,6 +117,7 @@ struct Results {
     int64_t next_length = 0;                  // subscriber: of the next step of a scan; 0: none
     double warm_up_s = 0;
     std::vector<SubscriberReport> subscribers;
+    std::vector<FlowResult> flows;            // of a node of a graph
 };
 
 // Ends a run that would measure another transport.
@@ -118,13 +137,13 @@ public:
     virtual void check_peers(int64_t now) = 0;    // stops the run if a peer is lost
 
     void on_announcement(const Announcement& a) final {
-        if (a.role == settings_.role) return;
+        if (a.role == settings_.role && a.role != Role::node) return;
         if (is_foreign(a, settings_)) foreign_messages_.fetch_add(1, std::memory_order_relaxed);
         else on_peer(a);
     }
 
 protected:
-    virtual void on_peer(const Announcement&) = 0;   // an announcement of the other role, with valid values
+    virtual void on_peer(const Announcement&) = 0;   // an announcement of a peer's role, with valid values
 
     // Counts a sample that no peer of this run sent. Called by the thread that delivers samples.
     void ignore_sample() {

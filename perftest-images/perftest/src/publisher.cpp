@@ -47,10 +47,7 @@ void Publisher::warn_of_early_end() const {
                  " -numIter", measured_s);
 }
 
-bool Publisher::matched() {
-    const Matches matches = backend_.matches();
-    return matches.writer >= peers_.size() && matches.reader >= peers_.size();
-}
+bool Publisher::matched() { return backend_.matches().missing == 0; }
 
 bool Publisher::all(bool Peer::*flag) const { return count(flag) == peers_.size(); }
 
@@ -63,19 +60,6 @@ std::string Publisher::ids_without(bool Peer::*flag) const {
     for (const Peer& peer : peers_)
         if (!(peer.*flag)) ids += (ids.empty() ? "" : ", ") + std::to_string(peer.report.id);
     return ids;
-}
-
-template <typename Send, typename Condition>
-bool Publisher::repeat(int64_t deadline_ns, Send send, Condition condition) {
-    std::unique_lock<std::mutex> lock(state_.mutex);
-    while (!condition()) {
-        if (state_.stopped.load() || now_ns() >= deadline_ns) return false;
-        lock.unlock();
-        send();
-        lock.lock();
-        state_.wait(lock, std::min(now_ns() + repeat_ns, deadline_ns), condition);
-    }
-    return !state_.stopped.load();
 }
 
 bool Publisher::discover() {
@@ -102,7 +86,7 @@ bool Publisher::discover() {
 
 bool Publisher::start_subscribers() {
     const auto start = [&] { send_start(to_all); };
-    started_ = repeat(now_ns() + to_ns(options_.peer_timeout), start, [&] { return all(&Peer::started); });
+    started_ = repeat(state_, repeat_ns, now_ns() + to_ns(options_.peer_timeout), start, [&] { return all(&Peer::started); });
     if (!started_) {
         std::lock_guard<std::mutex> lock(state_.mutex);
         state_.stop(exit_peer_lost, "peer lost: no answer to START from subscriber " + ids_without(&Peer::started));
@@ -132,7 +116,7 @@ void Publisher::collect_reports() {
     // check_peers() stops the run when a subscriber is silent. This deadline is for a subscriber that is alive but
     // never reports: it waits at most half the peer timeout from one late sample to the next.
     const int64_t deadline = now_ns() + progress_timeout_ns(2 * options_.peer_timeout + 1, 2 * state_.sample_bytes.load());
-    if (!repeat(deadline, end, reported)) {
+    if (!repeat(state_, repeat_ns, deadline, end, reported)) {
         state_.stop(exit_peer_lost, "peer lost: a subscriber did not report");
         return;
     }
@@ -140,9 +124,9 @@ void Publisher::collect_reports() {
         std::lock_guard<std::mutex> lock(state_.mutex);
         running_ = false;                                  // the result is complete: peers may leave
     }
-    const int64_t confirm_ns = std::min<int64_t>(to_ns(options_.peer_timeout), 1'000'000'000);
+    const int64_t confirm_ns = std::min<int64_t>(to_ns(options_.peer_timeout), second_ns);
     const auto done = [&] { announcer_.send(Kind::done, run_, to_all, {options_.next_length}); };
-    if (!repeat(now_ns() + confirm_ns, done, [&] { return all(&Peer::left); }) && !state_.stopped.load()) {
+    if (!repeat(state_, repeat_ns, now_ns() + confirm_ns, done, [&] { return all(&Peer::left); }) && !state_.stopped.load()) {
         std::lock_guard<std::mutex> lock(state_.mutex);
         log_line("subscriber %s did not confirm the end of the test; its report has arrived",
                  ids_without(&Peer::left).c_str());

@@ -56,8 +56,6 @@ private:
 
     // Repeats an announcement until the condition holds. Returns false if the run was stopped or the deadline has
     // passed.
-    template <typename Send, typename Condition>
-    bool repeat(int64_t deadline_ns, Send send, Condition condition);
 
     const Options& options_;
     Backend& backend_;

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <stdexcept>
 
 #include "pacer.h"
 #include "qos_file.h"
 #include "sockets.h"
+#include "text_lines.h"
 
 namespace k8sdds {
 namespace {
@@ -24,11 +26,10 @@ void parse_rate(Options& options) {
     const std::string number = text.substr(0, colon), method = text.substr(colon + 1);
     if (method != "spin" && method != "sleep")
         throw UsageError("-pubRate: '" + method + "' is not a method" + fix);
-    if (number.empty() || number.find_first_not_of("0123456789.") != std::string::npos)
-        throw UsageError("-pubRate: '" + number + "' is not a number" + fix);
-    char* end = nullptr;
-    options.rate = std::strtod(number.c_str(), &end);
-    if (*end || options.rate < 0.001 || options.rate > 1e7)
+    const std::optional<double> rate = decimal_number(number);
+    if (!rate) throw UsageError("-pubRate: '" + number + "' is not a number" + fix);
+    options.rate = *rate;
+    if (options.rate < lowest_rate || options.rate > highest_rate)
         throw UsageError("-pubRate: " + number + " is out of range" + fix + "; omit it for no limit");
     options.rate_spins = method == "spin";
 }
@@ -69,6 +70,68 @@ void parse_schedule(Options& options) {
     options.rate = options.recorded->rate();
 }
 
+void parse_graph_options(Options& options) {
+    if (options.role() != Role::node) return;
+    for (const char* required : {"-graph", "-node", "-executionTime"})
+        if (!options.was_given(required)) throw UsageError(std::string(required) + " is missing; a node of a graph requires it");
+    if (options.execution_time <= 0) throw UsageError("-executionTime: a node of a graph requires a length above 0 s");
+    if (options.output_format != "json") throw UsageError("-outputFormat: a node of a graph prints json only; add -outputFormat json");
+    try {
+        options.graph = read_graph(options.graph_file);
+    } catch (const std::invalid_argument& error) {
+        throw UsageError("-graph: " + options.graph_file + ": " + error.what());
+    }
+    const int index = options.graph->find_node(options.node);
+    if (index < 0) throw UsageError("-node: " + options.graph_file + " has no node '" + options.node + "'; give one of its nodes");
+    options.node_index = static_cast<unsigned>(index);
+    const GraphNode& node = options.graph->nodes[options.node_index];
+    options.data_length = 0;
+    for (const auto& flows : {node.publishes, node.subscribes})
+        for (const unsigned flow : flows)
+            options.data_length = std::max<int64_t>(options.data_length, options.graph->flows[flow].bytes);
+}
+
+// Returns how many nodes may share an address. With an address for each other node, it is the most frequent one's number.
+unsigned nodes_at_one_address(const std::vector<std::string>& peers, unsigned nodes) {
+    if (peers.size() + 1 < nodes) return nodes;
+    std::map<std::string, unsigned> counts;
+    unsigned most = 0;
+    for (const std::string& peer : peers) most = std::max(most, ++counts[peer]);
+    return std::min(most + 1, nodes);                      // this node may share it too
+}
+
+// Sets the data endpoints of a node: each flow has its own reliability.
+void set_flows(Settings& settings, const Options& options) {
+    const Graph& graph = *options.graph;
+    const GraphNode& node = graph.nodes[options.node_index];
+    settings.publishers = settings.subscribers = static_cast<unsigned>(graph.nodes.size()) - 1;
+    settings.sharing_address = nodes_at_one_address(options.peers, settings.subscribers + 1);
+    // The nodes notice that one is lost. A busy machine delays announcements of discovery by more than a usual lease.
+    settings.lease_ns = 2 * to_ns(std::max(options.discovery_timeout, options.peer_timeout));
+    const QosProfile given = settings.qos;
+    const auto endpoint = [&](unsigned number, bool writes) {
+        const Flow& flow = graph.flows[number];
+        const QosProfile profile = given.file.empty() ? built_in_profile(!flow.reliable) : given;
+        DataEndpoint endpoint{flow_topic_prefix + flow.name, writes ? profile.writer : profile.reader, flow.bytes,
+                              writes ? static_cast<unsigned>(flow.subscribers.size()) : 1,
+                              flow.batch_bytes ? flow.batch_bytes : profile.batch_bytes};
+        endpoint.qos.reliable = flow.reliable;
+        if (endpoint.batch_bytes < 2 * int64_t{flow.bytes}) endpoint.batch_bytes = 0;   // it would wait for the next sample
+        return endpoint;
+    };
+    settings.qos.writer.reliable = settings.qos.reader.reliable = false;
+    settings.qos.batch_bytes = 0;
+    for (const unsigned flow : node.subscribes) settings.flow_readers.push_back(endpoint(flow, false));
+    for (const unsigned flow : node.publishes) {
+        settings.flow_writers.push_back(endpoint(flow, true));
+        settings.qos.batch_bytes = std::max(settings.qos.batch_bytes, settings.flow_writers.back().batch_bytes);
+    }
+    for (const auto& endpoints : {settings.flow_writers, settings.flow_readers})
+        for (const DataEndpoint& each : endpoints)
+            if (each.qos.reliable) settings.qos.writer.reliable = settings.qos.reader.reliable = true;
+    if (given.file.empty()) settings.qos.name = "graph";
+}
+
 void check_schedule(Options& options) {
     try {
         const RateProfile profile = profile_of(options);
@@ -78,7 +141,7 @@ void check_schedule(Options& options) {
     }
 }
 
-// Returns the nonce of the run, which whoever starts all processes gives to each of them; 0 without one.
+// Returns the nonce of the run, which the caller gives to each of its processes; 0 without one.
 uint64_t nonce_of_run() {
     const char* value = std::getenv("K8SDDS_NONCE");
     const std::string text = value ? value : "";
@@ -86,12 +149,6 @@ uint64_t nonce_of_run() {
     if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
         throw UsageError("K8SDDS_NONCE: not a nonce; give 16 hexadecimal digits in lower case, or unset it");
     return std::strtoull(text.c_str(), nullptr, 16);
-}
-
-// Returns -1 if the text is not a number of at most 10 digits.
-int64_t whole_number(const std::string& text) {
-    const bool digits = !text.empty() && text.size() < 11 && text.find_first_not_of("0123456789") == std::string::npos;
-    return digits ? std::stoll(text) : -1;
 }
 
 constexpr size_t max_steps = 64;
@@ -204,6 +261,7 @@ MessageLimits message_limits(const Options& options) {
 void check_combinations(Options& options) {
     parse_rate(options);
     parse_schedule(options);
+    parse_graph_options(options);
     parse_flow_controller(options);
     check_discovery(options);
     check_raw_mode(options);
@@ -257,7 +315,9 @@ void check_combinations(Options& options) {
 
 std::string discovery_advice(const Options& options) {
     const std::string others =
-        std::string("-domain, -nic, ") + (options.pub ? "-numSubscribers" : "-numPublishers") + ", -topics, -writers, -keyed and QoS";
+        options.graph ? std::string("-domain and -nic")
+                      : std::string("-domain, -nic, ") + (options.pub ? "-numSubscribers" : "-numPublishers") +
+                            ", -topics, -writers, -keyed and QoS";
     if (options.discovery == "server") return "check -discoveryServer, " + others;
     if (!options.peers.empty()) return "check -peer, " + others;
     if (options.discovery == "multicast")
@@ -268,12 +328,13 @@ std::string discovery_advice(const Options& options) {
 Settings make_settings(Options& options) {
     Settings settings;
     settings.role = options.role();
-    settings.id = static_cast<unsigned>(options.pub ? options.pid : options.sid);
+    settings.id = options.graph ? options.node_index : static_cast<unsigned>(options.pub ? options.pid : options.sid);
     settings.nonce = nonce_of_run();
     settings.domain = static_cast<unsigned>(options.domain);
     settings.data_length = static_cast<uint64_t>(options.data_length);
     settings.subscribers = static_cast<unsigned>(options.subscribers);
     settings.publishers = static_cast<unsigned>(options.publishers);
+    settings.sharing_address = settings.subscribers + settings.publishers + settings.id;
     settings.nic = options.nic;
     settings.ipv6 = options.ipv6();
     settings.peers = options.peers;
@@ -313,6 +374,7 @@ Settings make_settings(Options& options) {
     settings.verbosity = static_cast<int>(options.verbosity);
     settings.qos = options.qos_file.empty() ? built_in_profile(options.best_effort) : read_qos_file(options.qos_file);
 
+    if (options.graph) set_flows(settings, options);
     QosProfile& qos = settings.qos;
     if (options.best_effort && (qos.writer.reliable || qos.reader.reliable))
         throw UsageError("-bestEffort: " + options.qos_file + " sets RELIABLE; remove -bestEffort or change the file");
@@ -322,11 +384,12 @@ Settings make_settings(Options& options) {
     if (options.latency_test && qos.batch_bytes > 0)
         throw UsageError("-qosFile: " + options.qos_file + ":" + std::to_string(qos.batch_line) +
                          ": a latency test cannot batch samples; use a profile without k8sdds.batch_bytes");
-    if (options.send_queue > 0 && !qos.writer.reliable)
+    // All nodes of a graph may have the same options.
+    if (options.pub && options.send_queue > 0 && !qos.writer.reliable)
         throw UsageError("-sendQueueSize: a best-effort writer has no queue of unacknowledged samples; remove it");
     if (options.batch_size > 0) qos.batch_bytes = options.batch_size;
     if (qos.batch_bytes > 0 && options.pub && options.data_length > qos.batch_bytes / 2) qos.batch_bytes = 0;
-    options.best_effort = !qos.writer.reliable;
+    if (!options.graph) options.best_effort = !qos.writer.reliable;
     return settings;
 }
 

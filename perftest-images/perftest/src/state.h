@@ -2,6 +2,7 @@
 // writes and the housekeeping thread reads.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -24,6 +25,7 @@ inline int64_t now_ns() {
 inline int64_t elapsed_ns(int64_t from, int64_t to) {
     return static_cast<int64_t>(static_cast<uint64_t>(to) - static_cast<uint64_t>(from));
 }
+constexpr int64_t second_ns = 1'000'000'000;
 inline int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 // Returns how long a sample may take before its sender counts as lost: the timeout, plus the sample's transfer at 1
@@ -31,6 +33,14 @@ inline int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9
 inline int64_t progress_timeout_ns(double seconds, uint64_t sample_bytes) {
     return to_ns(seconds) + static_cast<int64_t>(sample_bytes) * 1000;
 }
+
+// Returns how long a reliable sender that has ended may make no progress before it counts as complete.
+inline int64_t quiet_ns(double peer_timeout_s, uint64_t sample_bytes) {
+    return progress_timeout_ns(std::max(peer_timeout_s / 2, 0.1), sample_bytes);
+}
+
+// How long samples that are behind their schedule are still sent after its end.
+constexpr int64_t schedule_grace_ns = second_ns;
 
 constexpr int64_t timeline_row_ns = 100'000'000, sparse_timeline_row_ns = 1'000'000'000;
 

@@ -10,9 +10,6 @@ namespace k8sdds {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 
-// How long no sample has arrived before a best-effort publisher that has ended counts as over, and as complete.
-constexpr int64_t over_ns = 5'000'000, complete_ns = 100'000'000;
-
 Subscriber::Source::Source(const Settings& settings) : streams(settings.topics * settings.writers) {
     if (!settings.keyed) return;
     for (Stream& stream : streams) stream.instances.emplace(settings.instances);
@@ -62,10 +59,7 @@ void Subscriber::run() {
 
 bool Subscriber::discover() {
     const int64_t begin = now_ns(), deadline = begin + to_ns(options_.discovery_timeout);
-    const auto matched = [&] {
-        const Matches matches = backend_.matches();
-        return matches.writer >= sources_.size() && matches.reader >= sources_.size() * writers_;
-    };
+    const auto matched = [&] { return backend_.matches().missing == 0; };
     std::unique_lock<std::mutex> lock(state_.mutex);
     const bool all_matched = state_.wait(lock, deadline, matched);
     if (all_matched) handshake_s_ = (state_.matched_ns.load() - state_.created_ns.load()) / 1e9;
@@ -92,22 +86,13 @@ bool Subscriber::discover() {
 
 // Samples show that a publisher is alive, as announcements do.
 void Subscriber::update_progress(Source& source, int64_t now) {
-    const uint64_t received = source.received();
-    if (received == source.received_before) return;
-    source.received_before = received;
-    source.last_progress_ns = source.last_announcement_ns = now;
+    if (source.progressed(source.received(), now)) source.last_announcement_ns = now;
 }
 
-// A publisher that has ended is complete when all its samples have arrived, or when no more arrive. A best-effort
-// publisher is over earlier, so that the measured interval does not include the wait for samples that are lost.
 void Subscriber::update_completion(Source& source, int64_t now) {
     update_progress(source, now);
     if (!source.ended || source.complete) return;
-    const double half = std::max(options_.peer_timeout / 2, 0.1);
-    const int64_t quiet_ns = reliable_ ? progress_timeout_ns(half, state_.sample_bytes.load()) : complete_ns;
-    const int64_t idle_ns = now - source.last_progress_ns;
-    source.complete = source.received_before >= source.sent || idle_ns > quiet_ns;
-    source.over = source.over || source.complete || (!reliable_ && idle_ns > over_ns);
+    source.update(now, reliable_, quiet_ns(options_.peer_timeout, state_.sample_bytes.load()));
     source.report_requested = source.complete;
 }
 
@@ -186,8 +171,8 @@ std::string Subscriber::refusal(const Source& source, const Announcement& a) con
                "; give the same -instances on both sides";
     const int64_t longest = ArrivalLog::max_length_ns(sources_.size());
     if (!options_.arrivals_file.empty() && (a.value[7] < 0 || a.value[7] > longest))
-        return "-arrivalsFile: " + publisher + " sends for " + std::to_string(a.value[7] / 1'000'000'000) +
-               " s; at most " + std::to_string(longest / 1'000'000'000) + " s of each publisher are logged; shorten -executionTime";
+        return "-arrivalsFile: " + publisher + " sends for " + std::to_string(a.value[7] / second_ns) +
+               " s; at most " + std::to_string(longest / second_ns) + " s of each publisher are logged; shorten -executionTime";
     return "";
 }
 

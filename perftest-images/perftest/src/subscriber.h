@@ -8,6 +8,7 @@
 #include "announcer.h"
 #include "arrival_log.h"
 #include "clock.h"
+#include "completion.h"
 #include "histogram.h"
 #include "options.h"
 #include "participant.h"
@@ -41,7 +42,7 @@ private:
     static constexpr int64_t no_delay = INT64_MIN;
 
     // The state of one publisher.
-    struct Source {
+    struct Source : Completion {
         explicit Source(const Settings&);
 
         // Written only by the receiving thread, except `run`, which START sets after all that a sample needs.
@@ -61,13 +62,12 @@ private:
         Age age;
         ArrivalLog arrivals;
 
-        // Guarded by the state's mutex.
+        // Guarded by the state's mutex, as the completion.
         Identity identity;
-        bool ended = false, over = false, complete = false, done = false, report_requested = false;
-        uint64_t sent = 0, received_before = 0;
+        bool done = false, report_requested = false;
         int64_t next_length = 0;                           // of a scan
         int64_t scheduled_ns = 0;                          // length of the schedule; 0: there is none
-        int64_t last_announcement_ns = 0, last_progress_ns = 0;
+        int64_t last_announcement_ns = 0;
         bool shares_clock = false;
         int64_t clock_step_ns = 0;                         // change of clock_difference_ns from START to END
 

@@ -7,9 +7,6 @@ namespace k8sdds {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 
-// How long samples that are behind the schedule are still sent after its end.
-constexpr int64_t grace_ns = 1'000'000'000;
-
 uint64_t PacedTest::distance_of_pings(const Options& options, uint64_t samples) {
     if (options.latency_count > 0) return static_cast<uint64_t>(options.latency_count);
     uint64_t distance = std::max<uint64_t>(1, samples / pings_wanted);
@@ -74,7 +71,7 @@ void PacedTest::run() {
 void PacedTest::enter_measured_stage() {
     const int64_t now = now_ns();
     pacer_.restart(now);
-    begin_measured_stage(now, grace_ns);
+    begin_measured_stage(now, schedule_grace_ns);
 }
 
 // The delay is half of the round trip, plus how late the ping was sent.

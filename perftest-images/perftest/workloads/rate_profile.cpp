@@ -1,9 +1,10 @@
 #include "rate_profile.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <stdexcept>
 #include <vector>
+
+#include "text_lines.h"
 
 namespace k8sdds {
 namespace {
@@ -19,11 +20,9 @@ bool split(const std::string& text, Parts& parts) {
     parts.shape = text.substr(0, from);
     while (from != std::string::npos) {
         const size_t to = text.find(':', ++from);
-        const std::string number = text.substr(from, to == std::string::npos ? to : to - from);
-        if (number.empty() || number.find_first_not_of("0123456789.") != std::string::npos) return false;
-        char* end = nullptr;
-        parts.numbers.push_back(std::strtod(number.c_str(), &end));
-        if (*end) return false;
+        const std::optional<double> number = decimal_number(text.substr(from, to == std::string::npos ? to : to - from));
+        if (!number) return false;
+        parts.numbers.push_back(*number);
         from = to;
     }
     return true;

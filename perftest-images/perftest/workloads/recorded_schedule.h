@@ -8,6 +8,8 @@
 
 namespace k8sdds {
 
+struct TextLine;
+
 class RecordedSchedule {
 public:
     static constexpr size_t max_samples = 100'000, max_bytes = 4 << 20;    // of a file
@@ -36,7 +38,7 @@ private:
         int64_t due_ns;
         uint32_t length;
     };
-    void add(int64_t due_us, int64_t length, size_t line);
+    void add(int64_t due_us, int64_t length, const TextLine& line);
 
     std::vector<Item> items_;
     int64_t period_ns_ = 0;

@@ -12,26 +12,27 @@ std::unique_ptr<Workload> make_workload(const WorkloadContext& context) {
     switch (context.options.test()) {
     case Test::latency: return std::make_unique<LatencyTest>(context);
     case Test::paced: return std::make_unique<PacedTest>(context);
-    case Test::throughput: break;
+    case Test::throughput:
+    case Test::graph: break;                               // a node of a graph has no workload
     }
     return std::make_unique<ThroughputTest>(context);
 }
 
-void Workload::stop_if_blocked_since(int64_t since_ns, int64_t now) {
-    if (now - since_ns > progress_timeout_ns(options_.peer_timeout, state_.sample_bytes.load()))
-        state_.stop(exit_peer_lost, "peer lost: no subscriber accepted a sample within -peerTimeout");
+void stop_if_blocked_since(const Options& options, State& state, int64_t since_ns, int64_t now) {
+    if (now - since_ns > progress_timeout_ns(options.peer_timeout, state.sample_bytes.load()))
+        state.stop(exit_peer_lost, "peer lost: no subscriber accepted a sample within -peerTimeout");
 }
 
-bool Workload::retry_write(const Sample& sample, Written written) {
+bool retry_write(const Options& options, State& state, Backend& backend, const Sample& sample, Written written) {
     const int64_t since = now_ns();
     while (written == Written::blocked) {
-        if (state_.stage.load(std::memory_order_relaxed) == Stage::over) return false;
-        stop_if_blocked_since(since, now_ns());
-        if (state_.stopped.load()) return false;
-        written = backend_.write(sample);
+        if (state.stage.load(std::memory_order_relaxed) == Stage::over) return false;
+        stop_if_blocked_since(options, state, since, now_ns());
+        if (state.stopped.load()) return false;
+        written = backend.write(sample);
     }
     if (written == Written::ok) return true;
-    state_.stop(exit_middleware, "middleware error: write: " + backend_.last_error());
+    state.stop(exit_middleware, "middleware error: write: " + backend.last_error());
     return false;
 }
 

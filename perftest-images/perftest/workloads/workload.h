@@ -55,6 +55,11 @@ private:
     uint32_t sequence_ = 0, instance_ = 0;
 };
 
+// Ends the run when the subscribers have taken no sample for longer than the peer timeout.
+void stop_if_blocked_since(const Options&, State&, int64_t since_ns, int64_t now);
+// Repeats a write that did not succeed. Returns false if the sample was not written and the test is over.
+bool retry_write(const Options&, State&, Backend&, const Sample&, Written);
+
 class Workload {
 public:
     explicit Workload(const WorkloadContext& context)
@@ -89,10 +94,12 @@ public:
     virtual std::optional<Schedule> schedule() const { return std::nullopt; }
 
 protected:
-    // Ends the run when the subscribers have taken no sample for longer than the peer timeout.
-    void stop_if_blocked_since(int64_t since_ns, int64_t now);
-    // Repeats a write that did not succeed. Returns false if the sample was not written and the test is over.
-    bool retry_write(const Sample&, Written);
+    void stop_if_blocked_since(int64_t since_ns, int64_t now) {
+        k8sdds::stop_if_blocked_since(options_, state_, since_ns, now);
+    }
+    bool retry_write(const Sample& sample, Written written) {
+        return k8sdds::retry_write(options_, state_, backend_, sample, written);
+    }
     // Waits for the end of the warm-up; after it, begin_measured_stage() starts the measured interval.
     void begin_warm_up();
     void begin_measured_stage(int64_t now, int64_t grace_ns = 0);     // the stage ends this long after -executionTime

@@ -8,7 +8,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCES = REPOSITORY / "perftest-images"
-PERFTEST = ("options", "qos", "config", "schedule", "control", "datagram", "json")
+PERFTEST = ("options", "qos", "config", "schedule", "graph", "control", "datagram", "json")
 TARGETS = {name: SOURCES / "perftest/fuzz/corpus" / name for name in PERFTEST} | {
     name: SOURCES / name / "fuzz/corpus" for name in ("supervisor", "link")
 }

@@ -21,6 +21,7 @@ PROTOCOL = [
     for name in (
         "complete_runs",
         "foreign",
+        "graph",
         "instances",
         "paced",
         "peer_loss",

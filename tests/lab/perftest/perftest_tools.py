@@ -136,7 +136,7 @@ class Perftest:
 
     def start(
         self,
-        role: str,
+        role: str | tuple[object, ...],
         *args: object,
         middleware: str = "cyclonedds",
         nic: str = "lo",
@@ -145,7 +145,8 @@ class Perftest:
         within: tuple[str, ...] = (),
         env: dict[str, str] | None = None,
     ) -> Process:
-        command = [self.program, role, "-nic", nic, "-domain", str(self.domain), "-middleware", middleware]
+        roles = [role] if isinstance(role, str) else [str(word) for word in role]
+        command = [self.program, *roles, "-nic", nic, "-domain", str(self.domain), "-middleware", middleware]
         command += ["-outputFormat", output]
         if middleware == "raw":
             command += ["-bestEffort"]
@@ -165,6 +166,19 @@ class Perftest:
 
     def sub(self, *args: object, **options: object) -> Process:
         return self.start("-sub", *args, **options)  # type: ignore[arg-type]
+
+    def node(
+        self,
+        graph: Path,
+        name: str,
+        *args: object,
+        time: object = 0.5,
+        warm_up: object = 0.1,
+        **options: object,
+    ) -> Process:
+        """Start a node of a graph."""
+        args = ("-warmUp", warm_up, "-executionTime", time, *args)
+        return self.start(("-graph", graph, "-node", name), *args, **options)  # type: ignore[arg-type]
 
     def begin(
         self,

@@ -94,14 +94,14 @@ def test_percentiles_with_too_few_episodes_above_them_are_named(perftest):
 
 
 KEYS = [
-    "schema", "version", "role", "id", "test", "exit", "middleware", "options", "transport", "qos", "handshake_s",
+    "schema", "version", "role", "id", "node", "test", "exit", "middleware", "options", "transport", "qos", "handshake_s",
     "matched_at_ns", "discovery_s", "warmup_s", "measured_s", "ended_by", "sent", "received", "warmup_received",
     "sent_bytes", "delivered_bytes", "warmup_delivered_bytes",
     "duplicates", "lost", "out_of_order", "retransmitted_bytes", "foreign_samples", "foreign_messages", "samples_per_s",
     "throughput_mbps", "first_sample_monotonic_ns", "last_sample_monotonic_ns", "common_interval", "latency_ns",
     "loaded_latency_ns", "one_way_ns", "one_way_realtime_ns", "half_round_trip_ns", "inter_arrival_ns", "schedule",
-    "arrivals", "instances", "writers", "pings_sent", "pongs_received", "pongs_timed_out", "subscribers", "cpu_s",
-    "pacer_spin_s",
+    "arrivals", "instances", "writers", "pings_sent", "pongs_received", "pongs_timed_out", "subscribers", "flows",
+    "cpu_s", "pacer_spin_s",
 ]  # fmt: skip
 
 
