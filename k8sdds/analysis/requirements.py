@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from k8sdds.analysis import missing
 from k8sdds.analysis.statistics import CONFIDENCE, exp, t_interval, t_quantile
-from k8sdds.model.application import Requirement
+from k8sdds.model.application import Application, Requirement
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row
 
@@ -32,6 +32,8 @@ LEVEL = 1 - CONFIDENCE
 """Level of a judgement about a single configuration."""
 BLOCK = "block_key"
 """Key of a trial with its block: trials are compared only within one."""
+GRAPH = "graph"
+"""The test whose trials have all flows of an application."""
 MAX_FURTHER = 1000
 """Most further repetitions that are worth naming."""
 
@@ -129,6 +131,27 @@ def judge_flows(
     return [judge(requirement, rows_of(requirement, trials), level) for requirement in requirements]
 
 
+def trials_of(
+    application: Application, cells: Sequence[str], by_cell: Mapping[str, Sequence[Row]]
+) -> dict[str, Sequence[Row]]:
+    """Return the trials of each flow and each chain of a configuration with these cells.
+
+    A trial of a graph has all flows: each gets a row in which its own results replace those of all.
+    """
+    if not application.nodes:
+        names = [flow.name for flow in application.flows]
+        return {name: by_cell.get(cell, ()) for name, cell in zip(names, cells, strict=True)}
+    whole = by_cell.get(cells[0], ())
+    flows = {flow.name: [_of_flow(row, flow.name) for row in whole] for flow in application.flows}
+    chains = {chain.name: [row | row["chain"] for row in flows[chain.to]] for chain in application.chains}
+    return {**flows, **chains}
+
+
+def _of_flow(row: Row, flow: str) -> Row:
+    own: Row = row["by_flow"][flow]
+    return row | {"missing": None, "tail_episodes": None} | own | {"subscribers": len(own["subscribers"])}
+
+
 def rows_of(requirement: Requirement, trials: Mapping[str, Sequence[Row]]) -> Sequence[Row]:
     """Return the rows that decide a requirement: the trials of its flow, or one for each block with all flows."""
     return trials.get(requirement.flow, ()) if requirement.flow else budget_rows(trials)
@@ -186,7 +209,8 @@ def zero_share_percent(level: float) -> float:
 def budget_rows(trials: Mapping[str, Sequence[Row]]) -> list[Row]:
     """Return `node_cpu_percent` and `total_cpu_percent` of each block in which all flows have trials; None if unknown.
 
-    The flows are measured one at a time, so a sum joins the trials of one block. In a block, the CPU time of a node is
+    Without a graph, flows are measured one at a time, so a sum joins the trials of one block. In a block, the CPU time
+    of a node is
 
         sum over flows of (participants of the flow on the node) + what its machine did for them outside of their pods
 
@@ -198,7 +222,10 @@ def budget_rows(trials: Mapping[str, Sequence[Row]]) -> list[Row]:
         for row in own:
             by_block[row[BLOCK]][flow].append(row)
     found = {
-        block: _by_node(list(flows.values()))
+        # A trial of a graph has all flows.
+        block: _by_node(
+            [flow for flow in flows.values() if flow[0].get("test") != GRAPH] or [*flows.values()][:1]
+        )
         for block, flows in by_block.items()
         if len(flows) == len(trials)
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 from k8sdds.analysis.requirements import BLOCK, budget_rows, rows_of
 from k8sdds.analysis.statistics import Contrast, geometric_mean
-from k8sdds.model.application import Application, Flow, Optimize, Requirement
+from k8sdds.model.application import Application, Chain, Flow, Optimize, Requirement
 from k8sdds.system.grouping import Row
 
 OWN_SPREAD = 1.0
@@ -168,17 +168,18 @@ def _with_nodes(flow: Flow, row: Row) -> Row:
 
 
 def _delay(application: Application, trials: Trials) -> dict[Any, float]:
-    """Return the largest delay of a flow relative to its limit by block."""
-    flows = [
-        _by_block(trials.get(flow.name, ()), partial(_share_of_limit, flow)) for flow in application.flows
-    ]
+    """Return the largest delay of a flow or chain relative to its limit by block."""
+    parts: list[Flow | Chain] = [*application.flows, *(chain for chain in application.chains if chain.delay)]
+    flows = [_by_block(trials.get(part.name, ()), partial(_share_of_limit, part)) for part in parts]
     blocks = set.intersection(*(set(values) for values in flows))
     return {block: max(values[block] for values in flows) for block in blocks}
 
 
-def _share_of_limit(flow: Flow, row: Row) -> float | None:
-    limits = [(r.metric, r.limit) for r in flow.requirements if r.metric.startswith("delay_")]
-    values = [(row.get(metric), limit) for metric, limit in limits or [("delay_p90_us", 1e6 / flow.rate)]]
+def _share_of_limit(part: Flow | Chain, row: Row) -> float | None:
+    limits = [(r.metric, r.limit) for r in part.requirements if r.metric.startswith("delay_")]
+    if isinstance(part, Flow):
+        limits = limits or [("delay_p90_us", 1e6 / part.rate)]
+    values = [(row.get(metric), limit) for metric, limit in limits]
     known = [value / limit for value, limit in values if value is not None]
     return max(known) if len(known) == len(values) else None
 

@@ -49,7 +49,7 @@ def _read(name: str) -> Application:
         raise InputError(f"{name} is an experiment, not an application", f"measure it: k8sdds run {name}")
     application = yaml_text.parse(text, Application, str(path), experiments.KNOWN)
     placed = application.model_copy(update={"link": links.relative_to(path.parent, application.link)})
-    return placed.with_schedules(partial(schedule_file.placed, path.parent)).with_flows(Flow.measured)
+    return placed.with_schedules(partial(schedule_file.placed, path.parent)).measured()
 
 
 def changed(application: Application, changes: Changes) -> Application:
@@ -84,11 +84,12 @@ def load_experiment(name: str, changes: Changes = UNCHANGED) -> Experiment:
 
 
 def experiment(application: Application) -> ApplicationExperiment:
-    """Return the experiment that measures an application; its sweeps have one flow each."""
+    """Return the experiment that measures an application; its sweeps have one flow each, or all as a graph."""
     networks = application.choices.networks or [
         NetworkChoice(name=name) for name in default_networks(application)
     ]
-    sweeps = [_sweep(application, flow, networks) for flow in application.flows]
+    # With nodes, there is one sweep, whose graph follows from the choices.
+    sweeps = [_sweep(application, flow, networks) for flow in application.flows[: application.cells]]
     try:
         return ApplicationExperiment(
             name=application.name,
@@ -120,17 +121,26 @@ def _sweep(application: Application, flow: Flow, networks: Sequence[NetworkChoic
         "transport": ["unicast", "multicast"] if several else ["unicast"],
         "message_bytes": ["auto", "max"] if large else ["auto"],
     }
+    anything = any(each.reliability == "any" for each in (application.flows if application.nodes else [flow]))
     named = choices.middleware
     offered = [name for each in named for name in (middleware.OFFERED if each == ANY else (each,))]
     return Sweep.model_validate(
         {key: getattr(choices, key) or usual.get(key) for key in CHOICES}
         | {"middleware": list(dict.fromkeys(offered))}
-        | flow.sent
+        | sent(application, flow)
         | {
-            "reliability": ["reliable", "best-effort"] if flow.reliability == "any" else flow.reliability,
+            "reliability": ["reliable", "best-effort"] if anything else flow.reliability,
             "security": [SecurityChoice(level=name) for name in _levels(application)],
         }
     )
+
+
+def sent(application: Application, flow: Flow) -> dict[str, Any]:
+    """Return the keys of a sweep that measures a flow, or all as a graph, with any choices."""
+    if not application.nodes:
+        return flow.sent
+    placement, nodes = application.placement
+    return {"test": "graph", "graph": application.graph().text(), "placement": placement, "nodes": nodes}
 
 
 def default_networks(application: Application) -> tuple[str, ...]:

@@ -89,6 +89,11 @@ def unsupported(cell: Cell) -> str | None:
         return f"only a paced test follows a rate profile: set `test: paced`, or rate_profile to {CONSTANT}"
     if cell.schedule and not workload.load(cell).on_schedule:
         return "only a paced test follows a schedule: set `test: paced`, or leave out schedule"
+    if bool(cell.graph) != workload.runs_graphs:
+        return "only a graph test runs a graph: set `test: graph` and `graph`, or leave out both"
+    if cell.graph and not implementation.runs_graphs:
+        known = ", ".join(name for name, each in middleware.MIDDLEWARES.items() if each.runs_graphs)
+        return f"{cell.middleware} does not run graphs: set middleware to one of {known}"
     if cell.topics * cell.writers > MAX_WRITERS:
         return f"a publisher has at most {MAX_WRITERS} writers, not {cell.topics} × {cell.writers}"
     if cell.topics > 1 and cell.security != NONE:

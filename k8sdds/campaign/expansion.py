@@ -1,9 +1,9 @@
 """Expand an experiment into the cells to measure.
 
 An application has configurations: one value for each choice, such as network, middleware and transport, the same for
-all flows. A configuration has one cell for each flow. Configurations share a cell if a choice has no effect on its
-flow: only flows with several subscribers are sent by multicast, and only samples that do not fit in the usual message
-have larger ones.
+all flows. A configuration has one cell for each flow, or one for the whole graph. Configurations share a cell if a
+choice has no effect on it: only flows with several subscribers are sent by multicast, and only samples that do not fit
+in the usual message have larger ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from k8sdds import middleware, workloads
 from k8sdds.analysis import race
 from k8sdds.campaign import contradictions
 from k8sdds.campaign.applications import CHOSEN, is_encrypted_once, shown
-from k8sdds.model import schedule_file
+from k8sdds.model import graph, schedule_file
 from k8sdds.model.application import Application, ApplicationExperiment, Flow, Search
 from k8sdds.model.axis import Axis
 from k8sdds.model.background import MAX_FLOWS, Background
@@ -37,12 +37,12 @@ MIN_BACKGROUND_MBIT = 0.1
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration, and its cell for each flow."""
+    """A configuration, and its cell for each flow, or the one of its graph."""
 
     choices: tuple[tuple[str, Any], ...]
     """Each choice with its value, in the order of `axes`; the network is its label."""
     cells: tuple[Cell, ...]
-    """In the order of the application's flows."""
+    """In the order of the application's flows; with `nodes`, the only one."""
 
     @cached_property
     def cell_ids(self) -> tuple[str, ...]:
@@ -184,10 +184,7 @@ def candidates(experiment: ApplicationExperiment) -> Candidates:
     found: dict[tuple[str, ...], Candidate] = {}
     excluded: dict[str, tuple[dict[str, Any], str]] = {}
     for values in _combinations(experiment):
-        cells = tuple(
-            _cell(experiment, flow, sweep, values, link)
-            for flow, sweep in zip(application.flows, experiment.sweeps, strict=True)
-        )
+        cells = _cells(experiment, values, link)
         labels = {name: shown(value) for name, value in values.items()}
         if why := _contradiction(application, cells):
             excluded.setdefault(why, (labels, why))
@@ -208,6 +205,30 @@ def _combinations(experiment: ApplicationExperiment) -> list[dict[str, Any]]:
             values = values[:1]
         combinations = [combination | {axis: value} for combination in combinations for value in values]
     return combinations
+
+
+def _cells(experiment: ApplicationExperiment, values: Mapping[str, Any], link: Link) -> tuple[Cell, ...]:
+    """Return the cells of a configuration: that of its graph, or one for each flow."""
+    application = experiment.application
+    if application.nodes:
+        sweep = experiment.sweeps[0]
+        settings = {name: getattr(sweep, name)[0] for name in LISTS} | effective_graph(application, values)
+        return (_cell_of(experiment, sweep, settings | {"link": link}),)
+    return tuple(
+        _cell(experiment, flow, sweep, values, link)
+        for flow, sweep in zip(application.flows, experiment.sweeps, strict=True)
+    )
+
+
+def effective_graph(application: Application, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the choices as they apply to a graph, which has the reliability of each flow in its text."""
+    own = dict(values)
+    whole = application.graph(str(own["reliability"]))
+    if all(flow.subscribers == 1 for flow in application.flows):
+        own["transport"] = "unicast"
+    if own["message_bytes"] == "max" and whole.largest_bytes <= USUAL_MESSAGE_BYTES:
+        own["message_bytes"] = "auto"
+    return own | {"graph": whole.text(), "reliability": AXES["reliability"].default}
 
 
 def _cell(
@@ -236,7 +257,8 @@ def effective(flow: Flow, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def background(application: Application, flow: Flow, transport: str) -> Background:
     """Return the other flows as the background of one flow: UDP streams with the same payload rate."""
-    others = [other for other in application.flows if other is not flow] if application.together else []
+    apart = application.together and not application.nodes
+    others = [other for other in application.flows if other is not flow] if apart else []
 
     def copies(other: Flow) -> int:
         return 1 if transport == "multicast" else other.subscribers
@@ -275,6 +297,14 @@ def _cell_of(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Ce
             "schedule_sha256": sha256,
             "payload_bytes": schedule.largest_bytes,
             "rate": schedule.rate,
+        }
+    if settings["graph"]:
+        whole = graph.parse(settings["graph"])
+        settings |= {
+            "payload_bytes": whole.largest_bytes,
+            "rate": whole.samples_per_s,
+            "publishers": len(whole.senders),
+            "subscribers": len(whole.receivers),
         }
     if settings["layout"] == "auto":
         settings["layout"] = workload.layout

@@ -21,6 +21,9 @@ from k8sdds.testbeds import Session
 if TYPE_CHECKING:
     from k8sdds.security.credentials import Keyring
 
+GRAPH = "graph.txt"
+"""Name of the file with the graph in the folder of an attempt."""
+
 Renewed = Callable[[dict[str, Any]], None]
 """Receives the facts of credentials that replace the first ones."""
 
@@ -48,11 +51,12 @@ class Launches:
         protection = protection_of(trial.cell)
         credentials = self._credentials(trial)
         qos, config, schedule = self._qos(trial), self._config(trial), self._schedule(trial)
+        graph = (folder / GRAPH).resolve() if trial.cell.graph else None
         nonce = secrets.token_hex(8)
         launches = []
         for participant in reversed(trial.cell.participants):
             directory = (folder / participant.name).resolve()
-            inputs = Inputs(qos, config, schedule if participant.publishes else None)
+            inputs = Inputs(qos, config, schedule if participant.publishes else None, graph)
             paths = session.paths(trial, participant, directory, inputs)
             surroundings = Surroundings(endpoints, domain, paths, protection, servers, nonce)
             command_line = program.command(trial, participant, surroundings)
@@ -81,6 +85,8 @@ class Launches:
         )
         for launch in launches:
             launch.directory.mkdir(parents=True)
+        if graph:
+            graph.write_text(trial.cell.graph, encoding="ascii")
         return launches
 
     def _credentials(self, trial: Trial) -> dict[Participant, dict[str, bytes]]:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from k8sdds.analysis import missing, race
 from k8sdds.analysis.race import Measured
-from k8sdds.analysis.requirements import BLOCK, NOT_MET, corrected_level, judge_flows, overall
+from k8sdds.analysis.requirements import BLOCK, NOT_MET, corrected_level, judge_flows, overall, trials_of
 from k8sdds.analysis.selection import scores, violations
 from k8sdds.campaign import applications
 from k8sdds.campaign.expansion import Expansion, candidates
@@ -39,11 +39,11 @@ def searched(application: Application, max_trials: int | None = None) -> Applica
     `max_trials`: None is a fifth of those that measure all configurations. Raises InputError if they do not suffice for
     two configurations.
     """
-    least = 2 * len(application.flows)
+    least = 2 * application.cells
     if max_trials is not None and max_trials < least:
         raise InputError(
             f"{max_trials} trials do not suffice to compare two configurations of {application.name}",
-            f"a configuration has a trial for each flow: give at least --max-trials {least}",
+            f"a configuration has {count(application.cells, 'trial')}: give at least --max-trials {least}",
         )
     whole = applications.experiment(application)
     if max_trials is None:
@@ -124,10 +124,8 @@ class Racing(Planner):
 
     def _measured(self, cells: Sequence[str], trials: dict[str, list[Row]], failed: set[str]) -> Measured:
         application = self._application
-        by_flow = {
-            flow.name: trials.get(cell, []) for flow, cell in zip(application.flows, cells, strict=True)
-        }
-        unmeasured = (not rows and cell in failed for rows, cell in zip(by_flow.values(), cells, strict=True))
+        by_flow = trials_of(application, cells, trials)
+        unmeasured = (cell in failed and not trials.get(cell) for cell in cells)
         if any(unmeasured) or any(map(missing.without_samples, by_flow.values())):
             return Measured(failed=True)
         if not all(by_flow.values()):

@@ -12,6 +12,7 @@ from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
 from k8sdds.analysis.profile import Profile
 from k8sdds.campaign import background, disturbances, node_cpu, validity
+from k8sdds.model import graph
 from k8sdds.model.axis import DDS, axes
 from k8sdds.model.impairments import with_files
 from k8sdds.model.measurement import Measurement
@@ -165,6 +166,8 @@ def _settings(cell: Cell) -> dict[str, Any]:
         settings["middleware_config"] = middleware.config_name(cell)
     if cell.schedule:
         settings["schedule"] = Path(cell.schedule).name
+    if cell.graph:
+        settings["graph"] = graph.digest(cell.graph)
     return settings
 
 
@@ -273,6 +276,9 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
         # With several machines only the first publisher's is metered: a part of the cost would look cheap.
         busy_s = (outputs.meters_of(FIRST_PUBLISHER).get("machine") or {}).get("busy_s")
         machine = _in_measured_interval(outputs, FIRST_PUBLISHER, busy_s)
+    if outputs.trial.cell.graph:
+        # Most nodes do both.
+        return
     record.publisher_cpu_us_per_sample = aggregate.ratio(publishers, record.sent, 1e6)
     record.subscriber_cpu_us_per_sample = aggregate.ratio(subscribers, record.received, 1e6)
     record.publisher_cpu_ms_per_mb = aggregate.ratio(publishers, megabytes, 1e3)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from k8sdds.analysis import race
 from k8sdds.analysis.requirements import LEVEL, corrected_level, zero_share_percent
-from k8sdds.model.application import Application, ApplicationExperiment, Requirement
+from k8sdds.model.application import Application, ApplicationExperiment, Chain, Flow, Requirement
 from k8sdds.results import histograms
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.numbers import count
@@ -75,13 +75,19 @@ def _long_enough_s(needed: Sequence[Samples]) -> float:
     return max(MIN_S, math.ceil(MARGIN * longest_s))
 
 
+def _per_s(application: Application) -> list[tuple[Flow | Chain, float]]:
+    """Return the samples per second of each flow and each chain at a subscriber."""
+    rates = {flow.name: flow.rate * flow.publishers for flow in application.flows}
+    flows: list[tuple[Flow | Chain, float]] = [(flow, rates[flow.name]) for flow in application.flows]
+    return flows + [(chain, rates[chain.to]) for chain in application.chains]
+
+
 def _percentiles(application: Application) -> list[Samples]:
     """Return the samples that the required percentiles, ages and times without a sample need."""
     return [
         Samples(requirement, _needed(requirement, per_s), per_s, "a trial has")
-        for flow in application.flows
-        for per_s in [flow.rate * flow.publishers]
-        for requirement in flow.requirements
+        for part, per_s in _per_s(application)
+        for requirement in part.requirements
         if METRICS[requirement.metric].unit in _PER_S
     ]
 

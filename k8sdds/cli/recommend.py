@@ -140,7 +140,11 @@ def _evidence(application: Application, folders: list[Path]) -> Evidence:
 
 def _sent(application: Application) -> tuple[Any, ...]:
     """Return the flows of an application without their requirements."""
-    return application.together, *(
-        (flow.name, flow.sent | {"schedule": flow.schedule_sha256}, flow.reliability)
-        for flow in application.flows
+    return (
+        application.together,
+        application.nodes and application.graph().text(),
+        *(
+            (flow.name, flow.sent | {"schedule": flow.schedule_sha256}, flow.reliability)
+            for flow in application.flows
+        ),
     )

@@ -37,6 +37,7 @@ class K8sddsPerftest(Middleware):
     qos_option = "-qosFile"
     """Option of the program for a QoS profile."""
     reports_match = True
+    runs_graphs = True
     exit_reasons = PERFTEST_REASONS
     build_option = ""
     """Option of CMake with which the backend is built; empty if it is always built."""
@@ -57,6 +58,11 @@ class K8sddsPerftest(Middleware):
             return [Problem(f"middleware {self.backend!r} is {recorded}", remedy)]
         what = f"middleware {self.backend!r} is not built here (built: {', '.join(built)})"
         return [Problem(what, "see: k8sdds docs perftest")]
+
+    @override
+    def takes_qos(self, cell: Cell) -> bool:
+        # A graph states the reliability of each flow.
+        return super().takes_qos(cell) and not cell.graph
 
     @override
     def check_config(self, content: bytes, name: str) -> None:
@@ -97,13 +103,15 @@ class K8sddsPerftest(Middleware):
         Without copies of the user's files in the surroundings, they are read where the user keeps them.
         """
         cell, paths = trial.cell, surroundings.paths
+        if cell.graph:
+            return self._node_command(trial, participant, surroundings)
         load = workloads.find(cell.test).load(cell)
         interface = surroundings.endpoints[participant.name].interface
         argv = [paths.program, command.role_option(participant), "-middleware", self.backend]
         argv += self._options()
         transport = self._network_transport(cell.ip_family) if cell.uses_network else "SHMEM"
-        argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes, transport)
-        argv += _size_options(cell)
+        argv += command.transport_options(surroundings.domain, interface, transport)
+        argv += ["-dataLen", str(cell.payload_bytes), *_size_options(cell)]
         argv += ["-receive", cell.receive_mode] if "receive_mode" in self.settings else []
         argv += command.topic_options(cell) + command.key_options(cell)
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
@@ -128,14 +136,34 @@ class K8sddsPerftest(Middleware):
         if load.on_schedule or (participant.publishes and timed):
             argv += ["-histogramFile", str(paths.files / histograms.LOG)]
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
-        argv += ["-noPrintIntervals", "-discoveryTimeout", str(command.DISCOVERY_TIMEOUT_S)]
-        outage_s = max(load.outage_s, cell.link.longest_outage_s)
-        argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S + math.ceil(outage_s))]
-        argv += ["-awaitPeers"] if outage_s else []
+        argv += ["-noPrintIntervals", *_timeouts(trial)]
         if participant.subscribes and _logs_arrivals(trial, load):
             argv += ["-arrivalsFile", str(paths.files / arrivals.FILE)]
         restarted = ["-restarted"] if participant.subscribes else []
         return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {}, restarted=restarted)
+
+    def _node_command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
+        """Return the command line of a node of a graph."""
+        cell, paths = trial.cell, surroundings.paths
+        interface = surroundings.endpoints[participant.name].interface
+        argv = [paths.program, "-graph", str(paths.inputs.graph)]
+        argv += ["-node", cell.graph_nodes[participant].name, "-middleware", self.backend, *self._options()]
+        transport = self._network_transport(cell.ip_family)
+        argv += command.transport_options(surroundings.domain, interface, transport)
+        argv += _size_options(cell)
+        argv += ["-receive", cell.receive_mode]
+        if cell.middleware_config:
+            argv += ["-middlewareConfig", str(paths.inputs.config or cell.middleware_config)]
+        argv += ["-multicast"] if cell.transport == "multicast" else []
+        argv += ["-lockMemory"] if cell.lock_memory else []
+        argv += ["-dscp", str(cell.dscp)] if cell.dscp else []
+        argv += self._discovery_options(cell, participant, surroundings)
+        argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
+        argv += _publish_mode_options(cell)
+        argv += ["-histogramFile", str(paths.files / histograms.LOG)]
+        argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
+        argv += ["-noPrintIntervals", *_timeouts(trial)]
+        return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {})
 
     def _options(self) -> list[str]:
         """Return the options that select a variant of the backend."""
@@ -181,6 +209,16 @@ class K8sddsPerftest(Middleware):
         # The number of samples that were sent includes those that only the killed process received.
         received, lost = (summary["received"] or 0) + before, max((summary["lost"] or 0) - before, 0)
         return Summary({**summary.data, "received": received, "lost": lost})
+
+
+def _timeouts(trial: Trial) -> list[str]:
+    """Return the options for how long participants wait for each other, over outages too."""
+    outage_s = max(
+        workloads.find(trial.cell.test).load(trial.cell).outage_s, trial.cell.link.longest_outage_s
+    )
+    argv = ["-discoveryTimeout", str(command.DISCOVERY_TIMEOUT_S)]
+    argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S + math.ceil(outage_s))]
+    return argv + (["-awaitPeers"] if outage_s else [])
 
 
 def _logs_arrivals(trial: Trial, load: Load) -> bool:

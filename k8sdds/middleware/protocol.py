@@ -39,6 +39,8 @@ class Middleware(Program, Protocol):
     """The service by which participants discover each other with `discovery: server`; None if it has none."""
     shared_memory: bool = False
     """Whether it can send samples through shared memory."""
+    runs_graphs: bool = False
+    """Whether its program runs the nodes of graphs."""
     locks_shared_memory: bool = False
     """Whether it locks the memory that it shares, which needs a permission."""
     reference_bytes: int = 0

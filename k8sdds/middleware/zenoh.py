@@ -16,6 +16,7 @@ from k8sdds.discovery import SERVER, Service
 from k8sdds.middleware.files import Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
 from k8sdds.middleware.protocol import SETTINGS
+from k8sdds.model import graph
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.security import NONE, Protection
 from k8sdds.model.trial import Cell, Endpoint, Participant, host_and_port
@@ -148,6 +149,10 @@ class Zenoh(K8sddsPerftest):
     def _peers(
         self, cell: Cell, participant: Participant, endpoints: Mapping[str, Endpoint]
     ) -> list[Endpoint]:
+        # The n-th peer is the node of a graph with this number.
+        if cell.graph:
+            by_name = {node.name: endpoints[one.name] for one, node in cell.graph_nodes.items()}
+            return [by_name[node.name] for node in graph.parse(cell.graph).nodes]
         # Subscribers connect to publishers, which need no addresses. The n-th peer is the publisher with this number.
         return [endpoints[one.name] for one in cell.participants if participant.subscribes and one.publishes]
 

@@ -14,15 +14,18 @@ from typing_extensions import override
 from k8sdds.model import schedule_file
 from k8sdds.model.axis import OneOrMore, choices_of, require_unique
 from k8sdds.model.experiment import Experiment, Sweep
+from k8sdds.model.graph import MAX_FLOWS as MAX_GRAPH_FLOWS
+from k8sdds.model.graph import MAX_NODES, Graph, GraphError, GraphFlow, GraphNode
 from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.rate_profile import MAX_RATE
-from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES, Layout
+from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES, SAME_NODE, Layout
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.system import units
 from k8sdds.system.errors import InputError
 from k8sdds.system.strict import Name, Remarks, Strict, Title, mistake
 
 MAX_FLOWS = 16
+"""Most flows without `nodes`: each configuration is measured once for each of them."""
 MIN_RATE_PERCENT = 98.0
 """Share of the offered rate that every flow requires, whatever else it requires."""
 _DELAYS = {
@@ -45,7 +48,7 @@ class Requirement:
     """A limit of a metric of one flow, or of all flows together."""
 
     flow: str
-    """Name of the flow; empty means all flows."""
+    """Name of the flow or chain; empty means all flows."""
     metric: str
     """Column of the record."""
     limit: float
@@ -87,10 +90,23 @@ def _is_bound(text: str) -> str:
     return text
 
 
+def _limits_of_delay(name: str, bounds: list[str], what: str) -> list[Requirement]:
+    """Return the limits of `delay` of a flow or chain; `what` is the word for its delay."""
+    found = []
+    for text in bounds:
+        column, limit = parse_bound(text)
+        shown = " ".join(text.split()).replace("<=", f"{what} <=" if column in _DELAYS.values() else "<=")
+        found.append(Requirement(name, column, limit, text=shown))
+    return found
+
+
+FlowName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
+
+
 class Flow(Strict):
     """Samples of one kind, from publishers to subscribers, and what they require."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40, description="name of the flow")
+    name: FlowName = Field(description="name of the flow")
     payload_bytes: int = Field(
         default=0,
         ge=MIN_SAMPLE_BYTES,
@@ -116,8 +132,29 @@ class Flow(Strict):
         pattern=r"^([0-9a-f]{64})?$",
         description="SHA-256 of the file, which k8sdds fills in; a file with another content is refused",
     )
-    publishers: int = Field(default=1, ge=1, le=MAX_PARTICIPANTS, description="number of publishers")
-    subscribers: int = Field(default=1, ge=1, le=MAX_PARTICIPANTS, description="number of subscribers")
+    after: Annotated[list[str], OneOrMore, Field(max_length=MAX_GRAPH_FLOWS)] = Field(
+        default=[],
+        description="with `nodes`, instead of `rate`: flows to which the node of this one subscribes; it publishes a"
+        " sample when it has a new sample of each",
+    )
+    compute_ms: float = Field(
+        default=0,
+        ge=0,
+        le=1e6,
+        description="with `after`: CPU time that the node computes before it publishes the sample",
+    )
+    publishers: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_PARTICIPANTS,
+        description="number of publishers; with `nodes`, one",
+    )
+    subscribers: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_PARTICIPANTS,
+        description="number of subscribers; with `nodes`, those that list the flow",
+    )
     reliability: Literal["reliable", "best-effort", "any"] = Field(
         default="reliable",
         description="whether lost samples must be sent again; `any`: k8sdds may choose",
@@ -149,21 +186,23 @@ class Flow(Strict):
         for name in ("payload_bytes", "rate"):
             if self.schedule and not self.schedule_sha256 and getattr(self, name):
                 raise mistake(f"the schedule states sizes and times: leave out {name}", name)
-            if not self.schedule and not getattr(self, name):
+            if not self.schedule and not getattr(self, name) and not (self.after and name == "rate"):
                 raise mistake("this key is missing; or name a file as `schedule`", name)
+        if self.after and self.schedule:
+            raise mistake("its samples follow those of other flows: leave out schedule or after", "schedule")
+        if self.compute_ms and not self.after:
+            raise mistake("has no effect without `after`", "compute_ms")
         if self.schedule_sha256 and not (self.schedule and self.payload_bytes and self.rate):
             raise mistake("is filled in by k8sdds: leave it out", "schedule_sha256")
         return self
 
     @property
     def requirements(self) -> list[Requirement]:
-        """What the flow requires; first that the offered rate is reached."""
+        """What the flow requires; first that the offered rate is reached, if it has one of its own."""
         reached = f"{MIN_RATE_PERCENT:g} % of {self.rate:g} samples/s"
         found = [Requirement(self.name, "achieved_rate_percent", MIN_RATE_PERCENT, True, reached)]
-        for text in self.delay:
-            column, limit = parse_bound(text)
-            shown = " ".join(text.split()).replace("<=", "delay <=" if column in _DELAYS.values() else "<=")
-            found.append(Requirement(self.name, column, limit, text=shown))
+        found = [] if self.after else found
+        found += _limits_of_delay(self.name, self.delay, "delay")
         shares = (
             ("deadline_missed_percent", self.missed_percent, "missed deadlines"),
             ("lost_percent", self.loss_percent, "loss"),
@@ -191,6 +230,7 @@ class Flow(Strict):
     def describe(self) -> str:
         """Describe what the flow sends."""
         size, file = f"{self.payload_bytes} B × {self.rate:g}/s", PurePath(self.schedule).name
+        size = f"{self.payload_bytes} B after {', '.join(self.after)}" if self.after else size
         sent = f"{file} (up to {size})" if file else size
         return f"{sent}, {self.publishers} → {self.subscribers}, {self.reliability}"
 
@@ -206,6 +246,72 @@ class Flow(Strict):
             )
         stated = {"payload_bytes": schedule.largest_bytes, "rate": schedule.rate, "schedule_sha256": sha256}
         return self.model_copy(update=stated)
+
+
+class Node(Strict):
+    """One process of an application: what it publishes, and what it subscribes to."""
+
+    publishes: Annotated[list[str], OneOrMore, Field(max_length=MAX_GRAPH_FLOWS)] = Field(
+        default=[], description="flows that it publishes; no other node publishes them"
+    )
+    subscribes: Annotated[list[str], OneOrMore, Field(max_length=MAX_GRAPH_FLOWS)] = Field(
+        default=[], description="flows of other nodes to which it subscribes"
+    )
+    on: str = Field(
+        default="",
+        pattern=r"^[A-Za-z0-9]?[A-Za-z0-9._-]*$",
+        max_length=40,
+        description="name of the machine on which it runs, for all nodes or none: nodes with the same name share a node"
+        " of the testbed, the first name is its first node, and so on",
+    )
+
+
+if TYPE_CHECKING:
+
+    class _Ends(Strict):
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    # `from` is a keyword of Python.
+    _Ends = create_model(
+        "_Ends",
+        __base__=Strict,
+        **{
+            "name": (FlowName, Field(description="name of the chain")),
+            "from": (str, Field(description="flow with a rate at which the chain begins")),
+            "to": (
+                str,
+                Field(description="flow whose samples follow from it, each from the first of its `after`"),
+            ),
+        },
+    )
+
+
+class Chain(_Ends):
+    """Flows that follow from each other, such as from a sensor to an actuator."""
+
+    delay: Annotated[list[Annotated[str, AfterValidator(_is_bound)]], OneOrMore, Field(max_length=8)] = Field(
+        default=[],
+        description="limits of the time from when the first sample was due until a subscriber had the last one that"
+        " followed from it, such as `p99 <= 50 ms`: `mean`, `p50`, `p90`, `p99`, `p99.9`, `p99.99` or `max`",
+    )
+
+    @model_validator(mode="after")
+    def _limits_delays(self) -> Chain:
+        for index, text in enumerate(self.delay):
+            if parse_bound(text)[0] not in _DELAYS.values():
+                raise mistake(f"{text!r}: a chain limits {', '.join(_DELAYS)}", "delay", index)
+        return self
+
+    @property
+    def origin(self) -> str:
+        """The flow at which it begins."""
+        return str(getattr(self, "from"))
+
+    @property
+    def requirements(self) -> list[Requirement]:
+        """What the chain requires."""
+        return _limits_of_delay(self.name, self.delay, "chain")
 
 
 if TYPE_CHECKING:
@@ -246,7 +352,20 @@ class Application(Strict):
     name: Name = Field(description="name of the application")
     title: Title = Field(default="", description="what the application does")
     description: Remarks = Field(default="", description="remarks")
-    flows: list[Flow] = Field(min_length=1, max_length=MAX_FLOWS, description="what the application sends")
+    flows: list[Flow] = Field(
+        min_length=1,
+        max_length=MAX_GRAPH_FLOWS,
+        description=f"what the application sends; at most {MAX_FLOWS} without `nodes`",
+    )
+    nodes: dict[FlowName, Node] = Field(
+        default={},
+        max_length=MAX_NODES,
+        description="processes of the application by name, which then run all flows at the same time, each in a pod of"
+        " its own; default: each flow is measured alone",
+    )
+    chains: list[Chain] = Field(
+        default=[], max_length=MAX_GRAPH_FLOWS, description="with `nodes`: flows that follow from each other"
+    )
     cpu_percent: float | None = Field(
         default=None,
         gt=0,
@@ -265,8 +384,8 @@ class Application(Strict):
     )
     together: bool = Field(
         default=True,
-        description="whether the other flows run while a flow is measured, as UDP streams of the same rate; otherwise"
-        " each flow is measured alone",
+        description="without `nodes`: whether the other flows run while a flow is measured, as UDP streams of the same"
+        " rate; otherwise each flow is measured alone",
     )
     choices: Choices = Field(default=Choices(), description="what k8sdds may choose")
     repetitions: int = Field(default=5, ge=1, le=1000, description="repetitions of each configuration")
@@ -299,7 +418,124 @@ class Application(Strict):
         for index, name in enumerate(names):
             if name in names[:index]:
                 raise mistake(f"two flows are named {name!r}", "flows", index, "name")
+        names += [chain.name for chain in self.chains]
+        for index, chain in enumerate(self.chains):
+            if chain.name in names[: len(self.flows) + index]:
+                raise mistake(f"a flow or another chain is named {chain.name!r}", "chains", index, "name")
         return self
+
+    @model_validator(mode="after")
+    def _nodes_fit(self) -> Application:
+        if not self.nodes:
+            self._require_no_graph()
+            return self
+        for index, flow in enumerate(self.flows):
+            if any(parse_bound(text)[0] == QUANTITIES["jitter"] for text in flow.delay):
+                raise mistake(
+                    "jitter is measured without `nodes` only: limit p99 instead", "flows", index, "delay"
+                )
+            if flow.schedule:
+                why = "nodes send at a rate, or after other flows: state payload_bytes and rate, or leave out `nodes`"
+                raise mistake(why, "flows", index, "schedule")
+        if not self.together:
+            raise mistake("has no effect with `nodes`, which run all flows at once: leave it out", "together")
+        try:
+            graph = self.graph()
+        except GraphError as error:
+            raise mistake(error.message, *error.keys) from error
+        self._require_derived(graph)
+        self._require_chains(graph)
+        placed = [name for name, node in self.nodes.items() if node.on]
+        for name in self.nodes if placed else ():
+            if name not in placed:
+                raise mistake(
+                    f"{placed[0]} has a machine: state one for each node, or for none", "nodes", name, "on"
+                )
+        return self
+
+    def _require_no_graph(self) -> None:
+        if len(self.flows) > MAX_FLOWS:
+            raise mistake(
+                f"expected a list with at most {MAX_FLOWS} values, or `nodes` that run all at once", "flows"
+            )
+        for index, flow in enumerate(self.flows):
+            if flow.after:
+                raise mistake("needs `nodes`, one of which publishes this flow", "flows", index, "after")
+        if self.chains:
+            raise mistake("needs `nodes`: without them, each flow is measured alone", "chains")
+
+    def _require_derived(self, graph: Graph) -> None:
+        """Raise an error if a flow states what follows from `nodes` or `after`, but not the same."""
+        for index, flow in enumerate(self.flows):
+            derived: dict[str, float] = {"publishers": 1, "subscribers": len(graph.subscribers(flow.name))}
+            derived |= {"rate": graph.rate(flow.name)} if flow.after else {}
+            for key, value in derived.items():
+                if key in flow.model_fields_set and getattr(flow, key) != value:
+                    what = "`after`" if key == "rate" else "`nodes`"
+                    raise mistake(
+                        f"follows from {what}, which give {value:g}: leave it out", "flows", index, key
+                    )
+
+    def _require_chains(self, graph: Graph) -> None:
+        known = [flow.name for flow in self.flows]
+        for index, chain in enumerate(self.chains):
+            for key, name in (("from", chain.origin), ("to", chain.to)):
+                if name not in known:
+                    raise mistake(
+                        f"there is no flow {name!r} (flows: {', '.join(known)})", "chains", index, key
+                    )
+            path = graph.chain(chain.to)
+            if path[0] != chain.origin:
+                shown = " → ".join(path)
+                why = f"{chain.to} follows from {path[0]} ({shown}), by the first flow of each `after`: name that one"
+                raise mistake(why, "chains", index, "from")
+
+    def graph(self, reliability: str = "reliable") -> Graph:
+        """Return the graph of its nodes; flows that accept any reliability have this one. Raises GraphError."""
+        flows = [
+            GraphFlow(
+                flow.name,
+                flow.payload_bytes,
+                (reliability if flow.reliability == "any" else flow.reliability) == "reliable",
+                round(1000 * flow.deadline_ms) if flow.deadline_ms else 0,
+                0 if flow.after else flow.rate,
+                tuple(flow.after),
+                round(1000 * flow.compute_ms),
+            )
+            for flow in self.flows
+        ]
+        nodes = [
+            GraphNode(name, tuple(own.publishes), tuple(own.subscribes)) for name, own in self.nodes.items()
+        ]
+        return Graph(tuple(flows), tuple(nodes)).with_deadlines()
+
+    @property
+    def placement(self) -> tuple[str | dict[str, int], int | None]:
+        """Where participants of its nodes run, and on how many nodes of the testbed; the usual places without `on`."""
+        machines = list(dict.fromkeys(node.on for node in self.nodes.values() if node.on))
+        if not machines:
+            return "spread", None
+        if len(machines) == 1:
+            return SAME_NODE, None
+        members = self.graph().members.items()
+        return {name: machines.index(self.nodes[own.name].on) for name, own in members}, len(machines)
+
+    @property
+    def cells(self) -> int:
+        """The number of cells of a configuration: each flow, or all of them as one graph."""
+        return 1 if self.nodes else len(self.flows)
+
+    def measured(self) -> Self:
+        """Return the application with what files, `nodes` and `after` state about its flows. Raises InputError."""
+        known = self.with_flows(Flow.measured)
+        if not self.nodes:
+            return known
+        graph = self.graph()
+        return known.with_flows(
+            lambda flow: flow.model_copy(
+                update={"rate": graph.rate(flow.name), "subscribers": len(graph.subscribers(flow.name))}
+            )
+        )
 
     def with_flows(self, change: Callable[[Flow], Flow]) -> Self:
         """Return the application with each of its flows changed."""
@@ -313,9 +549,10 @@ class Application(Strict):
 
     @property
     def requirements(self) -> Iterator[Requirement]:
-        """All requirements of all flows, then those of all together."""
-        for flow in self.flows:
-            yield from flow.requirements
+        """All requirements of all flows, those of chains, then those of all together."""
+        parts: list[Flow | Chain] = [*self.flows, *self.chains]
+        for part in parts:
+            yield from part.requirements
         if self.cpu_percent is not None:
             text = f"CPU of each node <= {self.cpu_percent:g} %"
             yield Requirement("", "node_cpu_percent", self.cpu_percent, text=text)
@@ -359,8 +596,10 @@ class ApplicationExperiment(Experiment):
 
     @model_validator(mode="after")
     def _has_a_sweep_for_each_flow(self) -> ApplicationExperiment:
-        if len(self.sweeps) != len(self.application.flows):
-            raise mistake("must have one sweep for each flow of the application", "sweeps")
+        if len(self.sweeps) != self.application.cells:
+            raise mistake(
+                "must have one sweep for each flow of the application, or one with `nodes`", "sweeps"
+            )
         return self
 
     @override

@@ -42,12 +42,21 @@ class Sweep(_Keys):
         return self
 
     @model_validator(mode="after")
-    def _schedules_state_sizes_and_times(self) -> Sweep:
-        for name in ("payload_bytes", "rate", "rate_profile") if any(self.schedule) else ():
-            axis = AXES[name]
-            usual = axis.default if axis.sweep_default is None else axis.sweep_default
-            if getattr(self, name) != [usual]:
-                raise mistake(f"a schedule states sizes and times: leave out {name}", name)
+    def _sizes_and_times_are_stated_once(self) -> Sweep:
+        stated = ("payload_bytes", "rate", "rate_profile")
+        for key, what, names in (
+            ("schedule", "sizes and times", stated),
+            (
+                "graph",
+                "what is sent, and by which participants",
+                (*stated, "schedule", "publishers", "subscribers"),
+            ),
+        ):
+            for name in names if any(getattr(self, key)) else ():
+                axis = AXES[name]
+                usual = axis.default if axis.sweep_default is None else axis.sweep_default
+                if getattr(self, name) != [usual]:
+                    raise mistake(f"a {key} states {what}: leave out {name}", name)
         return self
 
     @model_validator(mode="after")

@@ -68,6 +68,8 @@ class Inputs:
     """The user's configuration file of the middleware."""
     schedule: Path | None = None
     """The recorded schedule of the samples."""
+    graph: Path | None = None
+    """The flows and nodes of a graph."""
 
     def placed(self, place: Callable[[str, Path], Path]) -> Inputs:
         """Return the same files at other places, each of which follows from the name of the field and the file."""

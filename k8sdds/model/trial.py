@@ -10,7 +10,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from k8sdds.model import graph
 from k8sdds.model.axis import MACHINE, NETWORK, Axis, axes, payload
+from k8sdds.model.graph import GraphNode
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.link import STANDARD_MTU
 from k8sdds.model.machine_settings import MachineSettings, usual_nodes
@@ -173,6 +175,12 @@ class Cell(MachineSettings):
     def participants(self) -> list[Participant]:
         """Publishers, then subscribers."""
         return participants(self.publishers, self.subscribers)
+
+    @property
+    def graph_nodes(self) -> dict[Participant, GraphNode]:
+        """The node of the graph that each participant is; empty without a graph."""
+        nodes = graph.parse(self.graph).members if self.graph else {}
+        return {Participant.named(name): node for name, node in nodes.items()}
 
     @property
     def publishing(self) -> list[Participant]:

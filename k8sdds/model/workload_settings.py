@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from k8sdds.model import message_size
 from k8sdds.model.axis import DDS, NETWORK, POD, PROCESS, WORKLOAD, Axis, counted, named, payload
+from k8sdds.model.graph import HEADER, digest, normalized
 from k8sdds.model.message_size import FragmentBytes, MessageBytes
 from k8sdds.model.rate_profile import CONSTANT, MAX_RATE
 from k8sdds.model.security import NONE, SecurityChoice
@@ -45,6 +46,11 @@ def _recorded_qos(row: Mapping[str, Any]) -> str:
     return "none" if row["qos"] == "none" else usual_qos(str(row["reliability"]))
 
 
+def _describe_graph(value: str) -> str:
+    """Describe a graph by its text, or by the digest that records have."""
+    return f"graph {(digest(value) if value.startswith(HEADER) else value)[:12]}" if value else "no graph"
+
+
 def usual_discovery(transport: Transport) -> str:
     """Return the mechanism that `discovery: auto` selects."""
     return "multicast" if transport == "multicast" else "peers"
@@ -77,7 +83,7 @@ class WorkloadSettings(Strict):
     )
     test_options: dict[str, Any] = Field(default_factory=dict)
     payload_bytes: Annotated[
-        int, Number, Axis(WORKLOAD, payload, sweep_default=1024, follows=("schedule",))
+        int, Number, Axis(WORKLOAD, payload, sweep_default=1024, follows=("schedule", "graph"))
     ] = Field(
         ge=1,
         le=MAX_SAMPLE_BYTES,
@@ -204,10 +210,27 @@ class WorkloadSettings(Strict):
         str,
         Axis(WORKLOAD, lambda v: f"SHA-256 {v[:12]}", since=5, key=None, follows=("schedule",)),
     ] = Field(default="", description="SHA-256 of `schedule`")
+    graph: Annotated[
+        str,
+        AfterValidator(normalized),
+        Axis(
+            WORKLOAD,
+            _describe_graph,
+            since=5,
+            recorded_as="SHA-256 of the graph, whose text is in the folder of each attempt. `payload_bytes` is its"
+            " largest sample, `rate` the samples per second of all flows",
+        ),
+    ] = Field(
+        default="",
+        description="text with the flows and nodes of a graph test, instead of sizes, rates and numbers of"
+        " participants; `k8sdds docs perftest`. `nodes` of an application write it",
+    )
     rate: Annotated[
         float,
         Number,
-        Axis(WORKLOAD, lambda v: f"{v:g} samples/s" if v else "unlimited rate", follows=("schedule",)),
+        Axis(
+            WORKLOAD, lambda v: f"{v:g} samples/s" if v else "unlimited rate", follows=("schedule", "graph")
+        ),
     ] = Field(
         default=0,
         ge=0,

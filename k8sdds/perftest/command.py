@@ -50,11 +50,9 @@ def role_option(participant: Participant) -> str:
     return "-pub" if participant.publishes else "-sub"
 
 
-def transport_options(domain: int, interface: str, payload_bytes: int, transport: str = "UDPv4") -> list[str]:
-    """Return the options for the DDS domain, the network interface and the size of a sample."""
-    return [
-        "-domain", str(domain), "-transport", transport, "-nic", interface, "-dataLen", str(payload_bytes)
-    ]  # fmt: skip
+def transport_options(domain: int, interface: str, transport: str = "UDPv4") -> list[str]:
+    """Return the options for the DDS domain and the network interface."""
+    return ["-domain", str(domain), "-transport", transport, "-nic", interface]
 
 
 def key_options(cell: Cell) -> list[str]:

@@ -91,6 +91,46 @@ class _Arrivals(Shape):
         return self
 
 
+class _Flow(Shape):
+    # What a node of a graph reports about a flow that it publishes, or to which it subscribes.
+    flow: str
+    role: str
+    publisher: Text = None
+    sent: Count = None
+    sent_bytes: Count = None
+    samples: Count = None
+    not_sent: Count = None
+    late: Count = None
+    received: Count = None
+    delivered_bytes: Count = None
+    lost: Count = None
+    duplicates: Count = None
+    out_of_order: Count = None
+    missed: Count = None
+    clock_step_ns: Number = None
+    age: _Ages | None = None
+    blind: Count = None
+    gaps: Count = None
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> _Flow:
+        counts = {
+            "publisher": ("sent", "samples", "not_sent", "late"),
+            "subscriber": (
+                "received",
+                "delivered_bytes",
+                "lost",
+                "duplicates",
+                "out_of_order",
+                "missed",
+                "gaps",
+            ),
+        }
+        if self.role not in counts or any(getattr(self, name) is None for name in counts[self.role]):
+            raise ValueError("a count is missing")
+        return self
+
+
 class Summary(Shape):
     """The `k8sdds` object that a participant prints (docs/reference/perftest.md)."""
 
@@ -127,6 +167,7 @@ class Summary(Shape):
     pongs_timed_out: Count = None
     ended_by: Text = None
     pacer_spin_s: Number = None
+    flows: list[_Flow] | None = None
 
 
 class _MeteredInterval(Shape):

@@ -172,10 +172,10 @@ def _judged(application: Application, option: Option, level: float, fit: Fit) ->
 
 
 def _percentiles(application: Application) -> list[Requirement]:
-    """Return p50 and p90 of the delay of each flow as requirements without a limit."""
+    """Return p50 and p90 of the delay of each flow as requirements without a limit; a graph has tables of its own."""
     return [
         Requirement(flow.name, f"delay_{name}_us", math.inf, text=f"{name} delay")
-        for flow in application.flows
+        for flow in (() if application.nodes else application.flows)
         for name in ("p50", "p90")
         if f"delay_{name}_us" not in {requirement.metric for requirement in flow.requirements}
     ]

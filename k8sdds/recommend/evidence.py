@@ -13,7 +13,7 @@ from typing import Any
 from k8sdds import links
 from k8sdds.analysis import missing
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.analysis.requirements import BLOCK
+from k8sdds.analysis.requirements import BLOCK, trials_of
 from k8sdds.campaign import applications, expansion, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
@@ -61,7 +61,7 @@ class Option:
     choices: Mapping[str, Any]
     """Value by choice; the network by its label."""
     trials: Mapping[str, Sequence[Row]]
-    """Valid trials by flow."""
+    """Valid trials by flow and by chain."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Why a flow does not work: the last invalid attempt if none is valid, or that no sample arrived."""
 
@@ -170,12 +170,13 @@ def of_trials(
     for row in best:
         by_cell[row["cell_id"]].append(row | {BLOCK: row["repetition"]})
     known = expansion.candidates(experiment)
-    flows = [flow.name for flow in experiment.application.flows]
+    application = experiment.application
     options, unmeasured = [], []
     for candidate in known.measurable:
         choices = _renamed(dict(candidate.choices))
-        cells = dict(zip(flows, candidate.cell_ids, strict=True))
-        trials = {flow: by_cell.get(cell, []) for flow, cell in cells.items()}
+        trials = trials_of(application, candidate.cell_ids, by_cell)
+        parts = candidate.cell_ids * len(trials) if application.nodes else candidate.cell_ids
+        cells = dict(zip(trials, parts, strict=True))
         failed = {flow: reasons[cell] for flow, cell in cells.items() if not trials[flow] and cell in reasons}
         failed |= _silent(trials)
         # Flows can share cells with other configurations, so a configuration counts only if all of its flows do.
@@ -204,6 +205,12 @@ def of_trials(
 
 def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
     """Return the evidence of run folders about an application."""
+    if application.nodes:
+        raise InputError(
+            f"the trials of {application.name} have all of its flows, so only a run folder of it shows something of it",
+            "give one run folder that measured the same nodes and flows, or measure it: k8sdds recommend"
+            f" {application.name}",
+        )
     rows: list[_Entry] = []
     for index, folder in enumerate(folders):
         run = RunFolder.open(folder)

@@ -213,13 +213,18 @@ def _confirm_file(application: Application, choices: Mapping[str, Any]) -> Ready
     measured = [file.name for file in _middleware_files(application, choices) if file.measured]
     network = label_without_engine(str(choices["network"]))
     sweeps = []
-    for flow in application.flows:
-        values = {key: choices["network" if key == "networks" else key] for key in applications.CHOSEN}
-        own = expansion.effective(flow, values) | {"networks": network}
+    values = {key: choices["network" if key == "networks" else key] for key in applications.CHOSEN}
+    for flow in application.flows[: application.cells]:
+        chosen = (
+            expansion.effective_graph(application, values)
+            if application.nodes
+            else expansion.effective(flow, values)
+        )
+        own = chosen | {"networks": network}
         text = str(own["message_bytes"])
         own["message_bytes"] = int(text) if text.isdecimal() else text
         background = expansion.background(application, flow, str(choices["transport"]))
-        sweep = own | flow.sent
+        sweep = applications.sent(application, flow) | own if application.nodes else own | flow.sent
         if background:
             sweep["background"] = background.model_dump(mode="json", exclude_defaults=True)
         if measured:

@@ -60,7 +60,7 @@ def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, st
         trials = math.ceil(trials * repetitions / max(best.option.repetitions, 1))
         if "recommend" in evidence.command:
             # A search measures another configuration in the same rounds.
-            added = 2 * len(application.flows) * (repetitions - best.option.repetitions)
+            added = 2 * application.cells * (repetitions - best.option.repetitions)
             trials = max(evidence.trials + added, racing.MIN_SEARCH_TRIALS)
             options += ["--max-trials", str(trials)]
     takes_s = trials * (seconds + application.warmup_s + preflight.OVERHEAD_S)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict
+from k8sdds.analysis import selection
+from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict, judge_flows
 from k8sdds.analysis.selection import TITLES
 from k8sdds.analysis.statistics import Contrast
-from k8sdds.model.application import Optimize
+from k8sdds.model.application import Application, Optimize, Requirement
 from k8sdds.recommend import files
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.recommend.next_step import next_step
 from k8sdds.report import export, formats
 from k8sdds.report.table import Cell, Table
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import Row
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +42,11 @@ _TOGETHER = (
     "Each flow was measured while UDP streams with the rate of the other flows ran between the same nodes; they replace"
     " the DDS traffic of those flows."
 )
+_AT_ONCE = (
+    "All flows ran at the same time: each node of the application was one participant in a pod of its own."
+)
 _ALONE = "Each flow was measured alone, without the other flows."
+_OF_CHAIN = ("delay_p50_us", "delay_p90_us", "delay_p99_us", "delay_max_us")
 _SIGNS: Mapping[Verdict, Cell] = {
     MET: Cell(sign="✓", mark="better", meaning=MET),
     NOT_MET: Cell(sign="✗", mark="worse", meaning=NOT_MET),
@@ -160,6 +167,8 @@ def lead(answer: Answer) -> list[str]:
         )
         how = "no repetition compares them" if second.against is None else how
         sentences.append(f"Runner-up: {second.option.describe(varied)} ({how}).")
+    if application.nodes and (first := _first_to_fail(best)):
+        sentences.append(f"The first to fail is {first}.")
     counts = [sum(each.verdict == verdict for each in answer.ranked) for verdict in (MET, UNDECIDED, NOT_MET)]
     ties = sum(each.tied and each.verdict == best.verdict for each in answer.ranked[1:])
     sentences.append(
@@ -195,8 +204,26 @@ def method(answer: Answer) -> list[str]:
         f" {formats.count(len(answer.ranked), 'configuration')} and {rounds}.",
         "Configurations are listed by verdict, then by missing trials, means beyond a limit and the worst share of a"
         f" limit, and last by {TITLES[application.optimize]} as if all had been measured in the same repetitions.",
-        *([_TOGETHER if application.together else _ALONE] if len(application.flows) > 1 else []),
+        *([_measured_flows(application)] if len(application.flows) > 1 else []),
     ]
+
+
+def _measured_flows(application: Application) -> str:
+    """State what ran while a flow was measured."""
+    return _AT_ONCE if application.nodes else _TOGETHER if application.together else _ALONE
+
+
+def _first_to_fail(best: Ranked) -> str:
+    """Return which requirement of a flow or chain is nearest to its limit, or beyond it by most; empty without any."""
+    shares = {
+        each.requirement: selection.share_of_limit(each.requirement, each.value)
+        for each in best.judgements
+        if each.requirement.flow and each.value is not None
+    }
+    if not any(shares.values()):
+        return ""
+    first = max(shares, key=lambda requirement: shares[requirement])
+    return f"{first.describe()}, which is at {100 * shares[first]:.3g} % of its limit"
 
 
 def findings(answer: Answer) -> list[str]:
@@ -231,6 +258,7 @@ def tables(answer: Answer) -> list[Table]:
             ["flow", "requirement", f"measured, {_confidence(answer.confidence)} interval", "n"],
             _requirement_rows(answer, best),
         ),
+        *_graph_tables(answer, best),
         *([_worth_table(answer)] if answer.worth else []),
         Table(
             "Configurations, the best first",
@@ -264,6 +292,46 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
     return rows
 
 
+def _graph_tables(answer: Answer, best: Ranked) -> list[Table]:
+    """Return what was measured of each flow and each chain of a graph; none without one."""
+    application = answer.evidence.application
+    if not application.nodes:
+        return []
+    trials, role = best.option.trials, answer.role
+    repetitions = formats.count(best.option.repetitions, "repetition")
+    of_flow = ("delay_p50_us", "delay_p99_us", "age_p99_us")
+    flows = [
+        [
+            Cell(flow.name),
+            *(Cell(f"{_count(trials[flow.name], key):,}") for key in ("sent", "lost", "deadline_missed")),
+            *_means(answer, trials, flow.name, of_flow),
+        ]
+        for flow in application.flows
+    ]
+    heads = ["flow", "sent", "lost", "missed", "p50 delay", "p99 delay", "p99 age"]
+    tables = [Table(f"Flows of the {role} configuration, sums and means of {repetitions}", heads, flows)]
+    graph = application.graph()
+    chains = [
+        [Cell(chain.name, " → ".join(graph.chain(chain.to))), *_means(answer, trials, chain.name, _OF_CHAIN)]
+        for chain in application.chains
+    ]
+    heads = ["chain", *(METRICS[metric].title.replace(" delay", "") for metric in _OF_CHAIN)]
+    chained = Table(f"Chains of the {role} configuration, from when the origin was due", heads, chains)
+    return [*tables, *([chained] if chains else [])]
+
+
+def _count(rows: Sequence[Row], key: str) -> int:
+    return sum(int(row[key] or 0) for row in rows)
+
+
+def _means(
+    answer: Answer, trials: Mapping[str, Sequence[Row]], name: str, metrics: Sequence[str]
+) -> list[Cell]:
+    """Return the mean of each metric of a flow or chain over repetitions; `–` if it is not known."""
+    wanted = [Requirement(name, metric, math.inf) for metric in metrics]
+    return [Cell(_mean(answer, each)) for each in judge_flows(wanted, trials)]
+
+
 def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
     failing = [
         f"{'fails' if judged.verdict == NOT_MET else 'mean beyond'} {judged.requirement.describe()}"
@@ -271,10 +339,14 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
         for judged in each.judgements
         if judged.value is not None and not judged.mean_is_within
     ]
-    failing += [
-        f"fails {flow}: {reason if each.option.trials[flow] else f'no valid trial ({reason})'}"
+    reasons = {
+        flow: reason if each.option.trials[flow] else f"no valid trial ({reason})"
         for flow, reason in each.option.failed.items()
-    ]
+    }
+    if len(reasons) == len(each.option.trials) > 1 and len(set(reasons.values())) == 1:
+        # A trial of a graph has all flows.
+        reasons = {"all flows": next(iter(reasons.values()))}
+    failing += [f"fails {flow}: {reason}" for flow, reason in reasons.items()]
     name = each.option.describe(answer.evidence.varied) or each.option.describe()
     against = "" if each is answer.recommended else _percent(each.against, each.bounds)
     against += ", tied" if each.against and each.tied else ""

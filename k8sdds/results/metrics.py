@@ -183,6 +183,10 @@ class Metrics(BaseModel):
     delay_by_subscriber: dict[str, Any] | None = column("delay", "subscribers",
         "`received`, `lost`, `missed` (deadlines), `jitter_us`, `count`, `mean_us`, `p50_us` to `p9999_us` and `max_us`"
         " of each subscriber; also its `blind_ms`, `gaps`, `age_mean_us`, `age_p99_us` and `age_max_us`")
+    by_flow: dict[str, Any] | None = column("delay", "participants",
+        "What was measured of each flow of a graph: its metrics as in this record (`sent`, `lost_percent`, `delay_p90_us`, …),"
+        " its `publisher`, the delays of its `chain` from when its origin was due, and the `received`, `lost` and `missed`"
+        " samples of each of its `subscribers`", only=SOME_TESTS)
     delay_count: int | None = column("delay", "subscribers", "Number of measured delays, over all subscribers")
     delay_mean_us: float | None = metric("mean delay", "µs", "delay", "subscribers",
         "Mean delay from when a sample was due by the offered rate until the subscriber had it; all subscribers")

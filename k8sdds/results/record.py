@@ -285,11 +285,33 @@ class _NodeCpu(Shape):
     shared: Finite
 
 
+class _OfFlow(Shape):
+    publisher: str
+    subscribers: dict[str, dict[str, Count]]
+    chain: dict[str, Any]
+    sent: Count
+    scheduled: Count
+    received: Count
+    lost: Count
+    deadline_missed: Count
+    delay_count: Count
+    lost_percent: Number
+    achieved_rate_percent: Number
+    deadline_missed_percent: Number
+    missing: dict[str, str] | None = None
+    tail_episodes: dict[str, Integer] | None = None
+    delay_p50_us: Number
+    delay_p90_us: Number
+    delay_p99_us: Number
+    age_p99_us: Number
+
+
 _SHAPES: dict[str, TypeAdapter[Any]] = {
     "link": TypeAdapter(_Link | None),
     "drops": TypeAdapter(dict[str, Count] | None),
     "missing": TypeAdapter(dict[str, str] | None),
     "tail_episodes": TypeAdapter(dict[str, Integer] | None),
+    "by_flow": TypeAdapter(dict[str, _OfFlow] | None),
     "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),
     "fingerprint": TypeAdapter(Fingerprint | None),
     "network_software": TypeAdapter(dict[str, str] | None),

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from k8sdds.model.axis import Axis, axes
 from k8sdds.workloads.capacity import Capacity
+from k8sdds.workloads.graph import GraphTest
 from k8sdds.workloads.http import HttpRequests
 from k8sdds.workloads.iperf3 import TcpStream, UdpStream
 from k8sdds.workloads.latency import Latency
@@ -46,6 +47,7 @@ WORKLOADS: dict[str, Workload] = {
         Throughput(),
         Latency(),
         Paced(),
+        GraphTest(),
         Outage(),
         TcpStream(),
         UdpStream(),

@@ -88,6 +88,21 @@ class TrialOutputs:
         measured = self.delivered_bytes(participant)
         return None if measured is None else measured + (warmup or 0)
 
+    def crossing_bytes(self, participant: Participant) -> int | None:
+        """Return what of `attempt_bytes` must have crossed a link; None if it receives nothing.
+
+        Nodes of a graph may be on the same node of the testbed, with the nodes from which they receive.
+        """
+        nodes = self.trial.cell.graph_nodes
+        summary = self.summaries.get(participant)
+        if not nodes or summary is None:
+            return self.attempt_bytes(participant)
+        places = {node.name: self.measurement.nodes.get(it.name, it.name) for it, node in nodes.items()}
+        own = places[nodes[participant].name]
+        received = [entry for entry in summary["flows"] or () if entry["role"] == SUBSCRIBER]
+        crossing = (entry["delivered_bytes"] for entry in received if places.get(entry["publisher"]) != own)
+        return sum(crossing) if received else None
+
     def sent_bytes(self, publisher: Summary) -> int:
         """Return the payload that a publisher sent; if it is unknown, that of the most samples that one received."""
         if publisher["sent_bytes"] is not None:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from k8sdds.model import rate_profile
 from k8sdds.model.axis import WORKLOAD, Axis
+from k8sdds.model.measurement import ClockError
 from k8sdds.model.reason import NO_SAMPLES, Reason
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
@@ -244,16 +245,13 @@ def _method(outputs: TrialOutputs) -> tuple[str, str]:
     arrivals = _arrivals(outputs)
     if arrivals and all(arrival["clock"] == "shared" for arrival in arrivals):
         return SHARED_CLOCK, ""
-    why = _clock_problem(
-        outputs, max((arrival.get("clock_step_ns") or 0 for arrival in arrivals), default=0) / 1000
-    )
+    step_us = max((arrival.get("clock_step_ns") or 0 for arrival in arrivals), default=0) / 1000
+    why = clock_problem(outputs.measurement.clock_error, outputs.latencies.get("one_way_realtime"), step_us)
     return (HALF_ROUND_TRIP, why) if why else (SYNCHRONIZED_CLOCKS, "")
 
 
-def _clock_problem(outputs: TrialOutputs, step_us: float) -> str:
+def clock_problem(error: ClockError | None, delays: Histogram | None, step_us: float) -> str:
     """Return why delays between the realtime clocks of several machines do not count; empty if they do."""
-    error = outputs.measurement.clock_error
-    delays = outputs.latencies.get("one_way_realtime")
     if error is None or delays is None:
         return "the participants do not share a clock"
     if error.bound_us is None:

@@ -49,6 +49,8 @@ class Workload(Protocol):
     """Whether its trials are probes of a search, which a planner adds."""
     loss_is_result: bool = False
     """Whether a trial is valid although samples of a reliable topic were lost."""
+    runs_graphs: bool = False
+    """Whether the participants of its trials are the nodes of the cell's `graph`."""
     interrupts_links: bool = False
     """Whether the testbed interrupts the link of a node in its trials."""
 

@@ -97,7 +97,8 @@ def command_line(
     """
     cell = trial.cell
     args = [command.role_option(participant)]
-    args += command.transport_options(domain, endpoints[participant.name].interface, cell.payload_bytes)
+    args += command.transport_options(domain, endpoints[participant.name].interface)
+    args += ["-dataLen", str(cell.payload_bytes)]
     args += _size_options(cell, endpoints[participant.name])
     args += ["-bestEffort"] if cell.reliability == "best-effort" else []
     args += ["-useReadThread"] if cell.receive_mode == "waitset" else []
