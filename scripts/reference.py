@@ -365,7 +365,7 @@ EXPERIMENT = {
     "SecurityChoice": "Security",
     "Background": "Background",
 }
-APPLICATION = {"": "Application", "Flow": "Flow", "Choices": "Choices"}
+APPLICATION = {"": "Application", "Flow": "Flow", "Node": "Node", "Chain": "Chain", "Choices": "Choices"}
 LINK = {"": "Link"} | {
     name: name for name in ("Direction", "Delay", "Loss", "Rate", "Queue", "Outage", "Offloads")
 }

@@ -23,6 +23,7 @@ from k8sdds.model.trial import AXES, Cell
 from k8sdds.system import units
 from k8sdds.system.errors import InputError
 from k8sdds.system.strict import Name, Remarks, Strict, Title, mistake
+from k8sdds.system.yaml_text import nearest
 
 MAX_FLOWS = 16
 """Most flows without `nodes`: each configuration is measured once for each of them."""
@@ -481,9 +482,7 @@ class Application(Strict):
         for index, chain in enumerate(self.chains):
             for key, name in (("from", chain.origin), ("to", chain.to)):
                 if name not in known:
-                    raise mistake(
-                        f"there is no flow {name!r} (flows: {', '.join(known)})", "chains", index, key
-                    )
+                    raise mistake(f"there is no flow {name!r}{nearest(name, known)}", "chains", index, key)
             path = graph.chain(chain.to)
             if path[0] != chain.origin:
                 shown = " → ".join(path)

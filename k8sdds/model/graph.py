@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES
+from k8sdds.system.yaml_text import nearest
 
 MAX_FLOWS = 500
 MAX_NODES = MAX_PARTICIPANTS
@@ -77,7 +79,8 @@ class Graph:
     nodes: tuple[GraphNode, ...]
 
     def __post_init__(self) -> None:
-        for wrong in (*_node_errors(self), *_flow_errors(self)):
+        # Each check relies on those before it.
+        for wrong in chain(_node_errors(self), _flow_errors(self)):
             raise wrong
         try:
             _ = self._ordered
@@ -98,11 +101,11 @@ class Graph:
 
     def publisher(self, flow: str) -> GraphNode:
         """Return the node that publishes a flow."""
-        return next(node for node in self.nodes if flow in node.publishes)
+        return self._publishing[flow][0]
 
     def subscribers(self, flow: str) -> list[GraphNode]:
         """Return the nodes that subscribe to a flow."""
-        return [node for node in self.nodes if flow in node.subscribes]
+        return self._subscribing[flow]
 
     def chain(self, flow: str) -> list[str]:
         """Return the flows from the origin of a flow to itself: each is the first of those that the next one needs."""
@@ -151,6 +154,14 @@ class Graph:
         return {flow.name: flow for flow in self.flows}
 
     @cached_property
+    def _publishing(self) -> Mapping[str, list[GraphNode]]:
+        return {flow.name: [] for flow in self.flows} | _by_flow(self.nodes, lambda node: node.publishes)
+
+    @cached_property
+    def _subscribing(self) -> Mapping[str, list[GraphNode]]:
+        return {flow.name: [] for flow in self.flows} | _by_flow(self.nodes, lambda node: node.subscribes)
+
+    @cached_property
     def _ordered(self) -> tuple[str, ...]:
         """The flows, each after those of which it needs samples. Raises CycleError."""
         return tuple(TopologicalSorter({flow.name: flow.after for flow in self.flows}).static_order())
@@ -171,19 +182,21 @@ class Graph:
         return Graph(tuple(flows), self.nodes)
 
 
+def _by_flow(
+    nodes: Iterable[GraphNode], flows_of: Callable[[GraphNode], Sequence[str]]
+) -> dict[str, list[GraphNode]]:
+    found: dict[str, list[GraphNode]] = {}
+    for node in nodes:
+        for name in flows_of(node):
+            found.setdefault(name, []).append(node)
+    return found
+
+
 def _node_errors(graph: Graph) -> Iterator[GraphError]:
-    known = [flow.name for flow in graph.flows]
     for node in graph.nodes:
         for key in ("publishes", "subscribes"):
-            names: Sequence[str] = getattr(node, key)
-            for index, name in enumerate(names):
-                if name not in known:
-                    why = f"node {node.name}: there is no flow {name!r} (flows: {', '.join(known)})"
-                    yield GraphError(why, "nodes", node.name, key, index)
-                if name in names[:index]:
-                    yield GraphError(
-                        f"node {node.name}: {name} is listed twice", "nodes", node.name, key, index
-                    )
+            for index, why in _listed_wrongly(getattr(node, key), graph):
+                yield GraphError(f"node {node.name}: {why}", "nodes", node.name, key, index)
         if both := sorted({*node.publishes} & {*node.subscribes}):
             why = f"node {node.name} publishes and subscribes to {both[0]}: samples go to other nodes"
             yield GraphError(why, "nodes", node.name, "subscribes")
@@ -192,39 +205,39 @@ def _node_errors(graph: Graph) -> Iterator[GraphError]:
             yield GraphError(why, "nodes", node.name)
 
 
-def _flow_errors(graph: Graph) -> Iterator[GraphError]:
+def _listed_wrongly(names: Sequence[str], graph: Graph) -> Iterator[tuple[int, str]]:
+    """Return the index of each name that is no flow or was listed before, with the reason."""
     known = [flow.name for flow in graph.flows]
+    for index, name in enumerate(names):
+        if name not in graph._by_name:
+            yield index, f"there is no flow {name[:60]!r}{nearest(name[:60], known)}"
+        elif names.index(name) < index:
+            yield index, f"{name} is listed twice"
+
+
+def _flow_errors(graph: Graph) -> Iterator[GraphError]:
     for index, flow in enumerate(graph.flows):
         if flow.payload_bytes < MIN_SAMPLE_BYTES:
             why = f"a sample of a graph has at least {MIN_SAMPLE_BYTES} bytes, which carry its times"
             yield GraphError(why, "flows", index, "payload_bytes")
-        publishing = [node.name for node in graph.nodes if flow.name in node.publishes]
+        publishing = [node.name for node in graph._publishing[flow.name]]
         if len(publishing) != 1:
-            names = f"the nodes {' and '.join(publishing)} publish" if publishing else "no node publishes"
-            yield GraphError(
-                f"{names} flow {flow.name}: list it in `publishes` of exactly one node",
-                "flows",
-                index,
-                "name",
-            )
+            names = f"the nodes {' and '.join(publishing[:2])} publish" if publishing else "no node publishes"
+            why = f"{names} flow {flow.name}: list it in `publishes` of exactly one node"
+            yield GraphError(why, "flows", index, "name")
         if not graph.subscribers(flow.name):
             why = (
                 f"no node subscribes to flow {flow.name}: list it in `subscribes` of a node, or leave it out"
             )
             yield GraphError(why, "flows", index, "name")
+        for place, why in _listed_wrongly(flow.after, graph):
+            yield GraphError(f"flow {flow.name}: {why}", "flows", index, "after", place)
+        publisher = graph.publisher(flow.name)
         for place, name in enumerate(flow.after):
-            keys = ("flows", index, "after", place)
-            if name not in known:
-                yield GraphError(f"there is no flow {name!r} (flows: {', '.join(known)})", *keys)
-            if name in flow.after[:place]:
-                yield GraphError(f"{name} is listed twice", *keys)
-            publisher = graph.publisher(flow.name)
             if name not in publisher.subscribes:
-                yield GraphError(
-                    f"node {publisher.name}, which publishes {flow.name}, does not subscribe to {name}:"
-                    f" add {name} to its `subscribes`",
-                    *keys,
-                )
+                what = f"node {publisher.name}, which publishes {flow.name}, does not subscribe to {name}"
+                why = f"{what}: add {name} to its `subscribes`"
+                yield GraphError(why, "flows", index, "after", place)
 
 
 def decimal(number: float) -> str:
@@ -266,21 +279,21 @@ def parse(text: str) -> Graph:
                 case _ if not begun:
                     raise ValueError(f"expected `{HEADER}`")
                 case ["flow", name, *rest]:
-                    flows.append(_flow(_named(name, [flow.name for flow in flows]), rest))
+                    flows.append(_flow(_named(name, [flow.name for flow in flows], MAX_FLOWS), rest))
                 case ["node", name, *rest]:
-                    nodes.append(_node(_named(name, [node.name for node in nodes]), rest))
+                    nodes.append(_node(_named(name, [node.name for node in nodes], MAX_NODES), rest))
                 case _:
                     raise ValueError("expected `flow NAME …` or `node NAME …`")
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from error
-    if not flows or len(flows) > MAX_FLOWS:
-        raise ValueError(f"a graph has 1 to {MAX_FLOWS} flows, not {len(flows)}")
-    if len(nodes) < 2 or len(nodes) > MAX_NODES:
-        raise ValueError(f"a graph has 2 to {MAX_NODES} nodes, not {len(nodes)}")
+    if not flows or len(nodes) < 2:
+        raise ValueError(f"a graph has a flow and two nodes at least, not {len(flows)} and {len(nodes)}")
     return Graph(tuple(flows), tuple(nodes))
 
 
-def _named(name: str, taken: Sequence[str]) -> str:
+def _named(name: str, taken: Sequence[str], most: int) -> str:
+    if len(taken) >= most:
+        raise ValueError(f"a graph has at most {MAX_FLOWS} flows and {MAX_NODES} nodes")
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name[:40]!r} is not a name: use a-z, 0-9, - and _")
     if name in taken:

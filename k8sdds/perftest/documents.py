@@ -115,7 +115,7 @@ class _Flow(Shape):
     @model_validator(mode="after")
     def _is_complete(self) -> _Flow:
         counts = {
-            "publisher": ("sent", "samples", "not_sent", "late"),
+            "publisher": ("sent", "sent_bytes", "samples", "not_sent", "late"),
             "subscriber": (
                 "received",
                 "delivered_bytes",

@@ -31,6 +31,8 @@ NAME = "recommendation"
 """Name of the files in a report."""
 MAX_ROWS = 12
 """Configurations that the terminal shows; the page and the CSV file have all."""
+MAX_FLOWS = 40
+"""Flows of a graph that the terminal shows."""
 
 COLUMNS = (
     "place", "configuration", "verdict", "flow", "requirement", "requirement_verdict", "value", "ci_low", "ci_high",
@@ -46,6 +48,8 @@ _AT_ONCE = (
     "All flows ran at the same time: each node of the application was one participant in a pod of its own."
 )
 _ALONE = "Each flow was measured alone, without the other flows."
+_OF_FLOWS = ["flow", "sent", "lost", "missed", "p50 delay", "p99 delay", "p99 age"]
+"""Heads of the table with what was measured of each flow of a graph."""
 _OF_CHAIN = ("delay_p50_us", "delay_p90_us", "delay_p99_us", "delay_max_us")
 _SIGNS: Mapping[Verdict, Cell] = {
     MET: Cell(sign="✓", mark="better", meaning=MET),
@@ -97,7 +101,7 @@ def show(answer: Answer, console: Console) -> None:
     for table in tables(answer):
         console.print()
         paragraph(console, table.caption, style="bold")
-        table.print(console, MAX_ROWS)
+        table.print(console, MAX_FLOWS if table.heads == _OF_FLOWS else MAX_ROWS)
     console.print()
     paragraph(console, _legend(answer), style="dim")
     for line in findings(answer):
@@ -308,8 +312,7 @@ def _graph_tables(answer: Answer, best: Ranked) -> list[Table]:
         ]
         for flow in application.flows
     ]
-    heads = ["flow", "sent", "lost", "missed", "p50 delay", "p99 delay", "p99 age"]
-    tables = [Table(f"Flows of the {role} configuration, sums and means of {repetitions}", heads, flows)]
+    tables = [Table(f"Flows of the {role} configuration, sums and means of {repetitions}", _OF_FLOWS, flows)]
     graph = application.graph()
     chains = [
         [Cell(chain.name, " → ".join(graph.chain(chain.to))), *_means(answer, trials, chain.name, _OF_CHAIN)]

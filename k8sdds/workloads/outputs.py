@@ -105,6 +105,8 @@ class TrialOutputs:
 
     def sent_bytes(self, publisher: Summary) -> int:
         """Return the payload that a publisher sent; if it is unknown, that of the most samples that one received."""
+        if publisher["flows"]:
+            return sum(entry["sent_bytes"] or 0 for entry in publisher["flows"] if entry["role"] == PUBLISHER)
         if publisher["sent_bytes"] is not None:
             return int(publisher["sent_bytes"])
         sent = publisher["sent"]

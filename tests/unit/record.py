@@ -4,6 +4,7 @@ The run folder is the result of `k8sdds run` with an experiment that contains:
 
 sweeps: [{networks: host, test: latency},
          {networks: host, test: paced, rate: 400, subscribers: 2},
+         {networks: host, test: graph, graph: …} with three nodes, one of which publishes after others,
          {networks: host, test: {name: paced, deadline_ms: 4}, rate: 400, subscribers: 2},
          {networks: host, test: outage, rate: 100},
          {networks: baremetal, test: paced, rate: 30, payload_bytes: 524288, reliability: best-effort, link: {rate_mbit: 300, loss: {percent: 40}}},
@@ -34,7 +35,9 @@ for record in run.attempts():
     for participant in filter(Path.is_dir, raw.iterdir()):
         (target / participant.name).mkdir(parents=True, exist_ok=True)
         files = ["stdout", "stderr", "meters.json"]
-        files += ["latency.hlog"] if record["test"] == "paced" and participant.name != "pub0" else []
+        files += (
+            ["latency.hlog"] if record["test"] in ("paced", "graph") and participant.name != "pub0" else []
+        )
         files += ["arrivals.csv"] if record["test"] == "outage" and participant.name != "pub0" else []
         for file in files:
             text = (participant / file).read_text()

@@ -28,7 +28,7 @@ from k8sdds.importing import osrf, recorded_application
 from k8sdds.kubernetes import exec_stream, kubeconfig
 from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.middleware import config_checksum, connext
-from k8sdds.model import link_files, schedule_file
+from k8sdds.model import graph, link_files, schedule_file
 from k8sdds.model.application import Application
 from k8sdds.model.impairments import Delay, FromFile, Loss, Rate
 from k8sdds.model.link import Link
@@ -44,6 +44,7 @@ from k8sdds.results.record import impossible_value
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
 from k8sdds.system import perf, reading, yaml_text
+from k8sdds.system.errors import InputError
 from k8sdds.testbeds import machine_cpu, packet_handling, read_meters, selection
 from k8sdds.testbeds.cluster import evidence
 from tests import recordings, run_folders
@@ -108,6 +109,14 @@ def _schedule(data: bytes, folder: Path) -> object:
     path = folder / hashlib.sha256(data).hexdigest()
     path.write_bytes(data)
     return schedule_file.read(str(path))
+
+
+def _graph(data: bytes, _: Path) -> None:
+    try:
+        whole = graph.parse(data.decode("utf-8", "surrogateescape"))
+    except ValueError as error:
+        raise InputError(str(error), "correct the text") from error
+    assert graph.parse(whole.text()) == whole
 
 
 def _experiment(path: Path) -> None:
@@ -445,6 +454,7 @@ READERS = [
     Reader("losses", corpus("losses"), _file(lambda path: _link_file(Loss, path), "p.txt"), damage.bytes_of),
     Reader("rates", corpus("rates"), _file(lambda path: _link_file(Rate, path), "r.trace"), damage.bytes_of),
     Reader("schedule", corpus("schedules"), _schedule, damage.bytes_of),
+    Reader("graph", _recorded("graph/graph.txt"), _graph, damage.bytes_of),
     Reader("setting", corpus("settings"), _setting, damage.bytes_of),
     Reader("profile", corpus("profiles"), _file(lambda path: profiles.load(str(path)), "p.yaml"), damage.bytes_of),
     Reader("claims", corpus("claims"), _file(lambda path: claims.load(str(path)), "c.yaml"), damage.bytes_of),

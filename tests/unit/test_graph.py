@@ -1,0 +1,412 @@
+"""Applications whose nodes run at the same time: files, texts, cells, what a trial shows, and verdicts."""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from k8sdds.analysis.requirements import MET, NOT_MET, budget_rows, judge_flows, trials_of
+from k8sdds.campaign import applications, contradictions, experiments
+from k8sdds.campaign.expansion import candidates, expand
+from k8sdds.middleware import Surroundings, of
+from k8sdds.model import graph
+from k8sdds.model.application import Application
+from k8sdds.model.measurement import Inputs, ParticipantPaths
+from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
+from k8sdds.recommend import evidence, files, results
+from k8sdds.recommend.answer import answer
+from k8sdds.results.record import checked
+from k8sdds.system.errors import InputError
+from tests.applications import folder
+from tests.unit.test_attempt import Recording
+
+FILE = """\
+name: robot
+flows:
+  - name: scan
+    payload_bytes: 4096
+    rate: 200
+    deadline_ms: 5
+    missed_percent: 50
+  - name: imu
+    payload_bytes: 64
+    rate: 100
+    reliability: best-effort
+    loss_percent: 1
+  - name: command
+    payload_bytes: 128
+    after: [scan, imu]
+    compute_ms: 0.5
+    deadline_ms: 20
+nodes:
+  driver: {publishes: [scan, imu]}
+  planner: {subscribes: [scan, imu], publishes: command}
+  motor: {subscribes: command}
+chains:
+  - {name: reaction, from: scan, to: command, delay: p50 <= 1 s}
+choices: {networks: [host, flannel-hostgw], middleware: cyclonedds, receive_mode: listener}
+"""
+TEXT = """\
+graph 1
+flow scan bytes 4096 rate 200 reliable deadline_us 5000
+flow imu bytes 64 rate 100 best-effort deadline_us 10000
+flow command bytes 128 after scan,imu compute_us 500 reliable deadline_us 20000
+node driver publishes scan,imu
+node planner subscribes scan,imu publishes command
+node motor subscribes command
+"""
+
+
+def load(tmp_path: Path, text: str = FILE) -> Application:
+    path = tmp_path / "robot.yaml"
+    path.write_text(text)
+    return applications.load(str(path))
+
+
+def cell_of(application: Application) -> Cell:
+    return candidates(applications.experiment(application)).measurable[0].cells[0]
+
+
+# -- files ----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_becomes_the_text_that_each_node_reads(tmp_path: Path) -> None:
+    application = load(tmp_path)
+    assert application.graph().text() == TEXT
+    command = application.flows[2]
+    assert (command.rate, command.publishers, command.subscribers) == (100, 1, 1)
+    assert [requirement.describe() for requirement in application.requirements] == [
+        "scan: 98 % of 200 samples/s",
+        "scan: missed deadlines <= 50 %",
+        "imu: 98 % of 100 samples/s",
+        "imu: loss <= 1 %",
+        "reaction: p50 chain <= 1 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("subscribes: [scan, imu]", "subscribes: [scan, imo]", 20, "there is no flow 'imo' (did you mean 'imu'?)"),
+        ("[scan, imu], publishes", "[scan, scan], publishes", 20, "scan is listed twice"),
+        ("publishes: command", "publishes: []", 13, "no node publishes flow command: list it in `publishes`"),
+        ("motor: {sub", "motor: {publishes: imu, sub", 8, "the nodes driver and motor publish flow imu"),
+        ("motor: {subscribes: command}", "motor: {subscribes: imu}", 13, "no node subscribes to flow command"),
+        ("after: [scan, imu]", "after: [scan, gps]", 15, "there is no flow 'gps' (known: scan, imu, command)"),
+        ("[scan, imu], publishes: command}\n  motor: {subscribes: command}",
+         "[scan], publishes: command}\n  motor: {subscribes: [command, imu]}", 15, "does not subscribe to imu: add imu to"),
+        ("driver: {pub", "driver: {subscribes: scan, pub", 19, "samples go to other nodes"),
+        ("motor: {subscribes: command}", "motor: {}", 21, "has neither `publishes` nor `subscribes`"),
+        ("payload_bytes: 64", "payload_bytes: 30", 9, "at least 36 bytes"),
+        ("from: scan", "from: imu", 23, "command follows from scan (scan → command)"),
+        ("to: command", "to: commands", 23, "there is no flow 'commands' (did you mean 'command'?)"),
+        ("p50 <= 1 s", "blind <= 1 s", 23, "a chain limits mean, p50"),
+        ("name: reaction", "name: imu", 23, "a flow or another chain is named 'imu'"),
+        ("    rate: 200", "    rate: 200\n    subscribers: 2", 6, "follows from `nodes`, which give 1: leave it out"),
+        ("    compute_ms: 0.5", "    rate: 7", 16, "follows from `after`, which give 100: leave it out"),
+        ("    rate: 200", "    rate: 200\n    compute_ms: 1", 6, "has no effect without `after`"),
+        ("    rate: 200", "    rate: 200\n    delay: jitter <= 1 ms", 6, "jitter is measured without `nodes` only"),
+        ("nodes:", "together: false\nnodes:", 18, "has no effect with `nodes`"),
+        ("motor: {sub", "motor: {on: base, sub", 19, "motor has a machine: state one for each node, or for none"),
+    ],
+)  # fmt: skip
+def test_mistakes_name_file_line_and_remedy(
+    old: str, new: str, line: int, message: str, tmp_path: Path
+) -> None:
+    assert FILE.count(old) == 1
+    with pytest.raises(InputError) as error:
+        load(tmp_path, FILE.replace(old, new))
+    assert re.search(rf"robot\.yaml:{line}: [^\n]*{re.escape(message)}", error.value.message), (
+        error.value.message
+    )
+
+
+def test_flows_that_need_each_other_are_refused(tmp_path: Path) -> None:
+    text = FILE.replace("    rate: 100\n", "    after: command\n").replace(
+        "driver: {publishes: [scan, imu]}", "driver: {publishes: scan}"
+    )
+    text = text.replace("motor: {subscribes: command}", "motor: {subscribes: command, publishes: imu}")
+    with pytest.raises(
+        InputError,
+        match=r"needs its own samples: (command after imu after command|imu after command after imu)",
+    ):
+        load(tmp_path, text)
+
+
+def test_what_needs_nodes_is_refused_without_them(tmp_path: Path) -> None:
+    start, _, rest = FILE.partition("nodes:")
+    without = start + "choices:" + rest.partition("choices:")[2]
+    with pytest.raises(InputError, match=r"robot.yaml:15: .*needs `nodes`, one of which publishes this flow"):
+        load(tmp_path, without)
+    flow = {"payload_bytes": 64, "rate": 1}
+    many = {"name": "many", "flows": [{"name": f"flow{index}", **flow} for index in range(17)]}
+    with pytest.raises(ValidationError, match="at most 16 values, or `nodes`"):
+        Application.model_validate(many)
+    nodes = {
+        "a": {"publishes": [each["name"] for each in many["flows"]]},
+        "b": {"subscribes": [each["name"] for each in many["flows"]]},
+    }
+    assert Application.model_validate(many | {"nodes": nodes}).cells == 1
+
+
+# -- texts ----------------------------------------------------------------------------------------------------
+
+
+def test_comments_blanks_and_the_order_of_words_do_not_matter() -> None:
+    changed = TEXT.replace("graph 1\n", "# mine\n\n  graph   1  # version\n").replace(
+        "bytes 64 rate 100", "rate 100.0 bytes 64"
+    )
+    assert graph.normalized(changed) == TEXT
+    assert graph.normalized("") == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("graph 1", "graph 2", "line 1: expected `graph 1`"),
+        ("bytes 64", "bytes 35", "line 3: bytes is a whole number from 36"),
+        ("rate 100", "rate 1e3", "line 3: rate is a number above 0"),
+        ("rate 100", "", "line 3: flow imu has `rate` or `after`"),
+        ("best-effort", "", "line 3: flow imu is `reliable` or `best-effort`"),
+        ("deadline_us 10000", "", "line 3: deadline_us is a whole number"),
+        ("best-effort", "best-effort keyed", "line 3: unexpected 'keyed'"),
+        ("node motor", "node planner", "line 7: planner is stated twice"),
+        ("node motor", "node Motor", "line 7: 'Motor' is not a name"),
+        ("node motor", "edge motor", "line 7: expected `flow NAME"),
+        ("node motor subscribes command", "node motor subscribes", "line 7: subscribes has no value"),
+        ("after scan,imu", "after scan,gps", "there is no flow 'gps'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_text_is_refused_with_its_line(old: str, new: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        graph.parse(TEXT.replace(old, new))
+
+
+def test_a_trial_has_a_publisher_and_a_subscriber_even_if_every_node_subscribes() -> None:
+    ring = graph.parse(
+        "graph 1\nflow a bytes 64 after b reliable deadline_us 1\nflow b bytes 64 rate 1 reliable deadline_us 1\n"
+        "node x subscribes b publishes a\nnode y subscribes a publishes b\n"
+    )
+    assert {name: node.name for name, node in ring.members.items()} == {"pub0": "y", "sub0": "x"}
+    assert ring.chain("a") == ["b", "a"]
+
+
+# -- cells ----------------------------------------------------------------------------------------------------
+
+
+def test_a_configuration_is_one_cell_whose_participants_are_the_nodes(tmp_path: Path) -> None:
+    application = load(tmp_path)
+    found = candidates(applications.experiment(application)).measurable
+    assert [len(candidate.cells) for candidate in found] == [1, 1]
+    cell = found[0].cells[0]
+    assert (cell.test, cell.graph, cell.payload_bytes, cell.rate) == ("graph", TEXT, 4096, 400)
+    assert {it.name: node.name for it, node in cell.graph_nodes.items()} == {
+        "pub0": "driver", "sub0": "planner", "sub1": "motor"
+    }  # fmt: skip
+    assert [it.name for it in cell.participants] == ["pub0", "sub0", "sub1"]
+    assert not contradictions.of_cell(cell)
+
+
+def test_ids_follow_from_the_content_of_the_graph(tmp_path: Path) -> None:
+    cell = cell_of(load(tmp_path))
+    described = FILE.replace("name: robot", "name: other").replace("missed_percent: 50", "missed_percent: 5")
+    assert cell_of(load(tmp_path, described)).cell_id == cell.cell_id
+    assert cell_of(load(tmp_path, FILE.replace("rate: 200", "rate: 201"))).cell_id != cell.cell_id
+    # An experiment that states the text measures the same cell.
+    path = tmp_path / "text.yaml"
+    indented = "".join(f"      {line}\n" for line in TEXT.splitlines())
+    path.write_text(
+        f"name: text\nsweeps:\n  - networks: host\n    test: graph\n    graph: |\n{indented}      # same\n"
+    )
+    assert expand(experiments.load(str(path))).cells[0].cell_id == cell.cell_id
+
+
+def test_flows_of_any_reliability_make_two_graphs(tmp_path: Path) -> None:
+    application = load(tmp_path, FILE.replace("best-effort", "any"))
+    found = candidates(applications.experiment(application)).measurable
+    on_host = [candidate.cells[0] for candidate in found if candidate.cells[0].network == "host"]
+    assert [graph.parse(cell.graph).flow("imu").reliable for cell in on_host] == [True, False]
+    assert {cell.reliability for cell in on_host} == {"reliable"}
+
+
+def test_machines_are_nodes_of_the_testbed(tmp_path: Path) -> None:
+    text = FILE.replace("driver: {", "driver: {on: robot, ").replace("planner: {", "planner: {on: base, ")
+    cell = cell_of(load(tmp_path, text.replace("motor: {", "motor: {on: robot, ")))
+    assert (cell.placement, cell.nodes) == ({"pub0": 0, "sub0": 1, "sub1": 0}, 2)
+    cell = cell_of(
+        load(tmp_path, text.replace("on: base", "on: robot").replace("motor: {", "motor: {on: robot, "))
+    )
+    assert (cell.placement, cell.crosses_links) == ("same-node", False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"graph": ""}, "a graph test needs `graph`"),
+        ({"middleware": "raw", "reliability": "best-effort", "payload_bytes": 64}, "raw does not run graphs"),
+        ({"instances": 3}, "a graph has no instances"),
+        ({"security": "SignRTPS"}, "a graph has no security"),
+        ({"test": "paced"}, "only a graph test runs a graph"),
+    ],
+)
+def test_settings_that_graphs_do_not_have(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    cell = cell_of(load(tmp_path)).model_copy(update=settings)
+    assert message in (contradictions.unsupported(cell) or "")
+
+
+@pytest.mark.parametrize(
+    ("middleware", "peers"), [("cyclonedds", ["::1", "::3"]), ("zenoh", ["::1", "::2", "::3"])]
+)
+def test_the_command_line_of_a_node(middleware: str, peers: list[str], tmp_path: Path) -> None:
+    cell = cell_of(load(tmp_path)).model_copy(update={"middleware": middleware})
+    trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
+    endpoints = {
+        f"{name}": Endpoint(f"::{n}", "eth0", None) for n, name in enumerate(("pub0", "sub0", "sub1"), 1)
+    }
+    paths = ParticipantPaths("/perftest", Path("/out"), Inputs(graph=Path("/in/graph.txt")))
+    program = of(cell)
+    assert program is not None
+    argv = program.command(
+        trial, Participant.named("sub0"), Surroundings(endpoints, 1, paths, None, [], "1")
+    ).argv
+    assert argv[:5] == ["/perftest", "-graph", "/in/graph.txt", "-node", "planner"]
+    assert [word for before, word in pairwise(argv) if before == "-peer"] == peers
+    assert not {"-pub", "-sub", "-dataLen", "-bestEffort", "-qosFile"} & set(argv)
+
+
+# -- what a trial shows ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    return Recording("graph", tmp_path / "attempt")
+
+
+def change(recording: Recording, participant: str, name: str, **values: Any) -> None:
+    """Change what a participant reported about a flow."""
+    flows = deepcopy(recording.reported(participant)["flows"])
+    for entry in flows:
+        if entry["flow"] == name:
+            entry.update(values)
+    recording.change(participant, flows=flows)
+
+
+def test_recorded_files_give_the_recorded_values(recording: Recording) -> None:
+    record = recording.record()
+    assert {key: record[key] for key in recording.expected} == recording.expected
+    assert record["valid"] and checked(record, "trials.jsonl:1") == record
+    command = record["by_flow"]["command"]
+    assert command["publisher"] == "planner" and list(command["subscribers"]) == ["motor"]
+    assert command["sent"] == command["received"] == 200
+    # The delay begins when the last input arrived and includes 500 µs of computing; the chain begins when the scan was due.
+    assert command["chain"]["delay_p50_us"] > command["delay_p50_us"] > 500
+    assert record["sent"] == 800 and record["received"] == 800 and record["lost_percent"] == 0
+
+
+@pytest.mark.parametrize(
+    ("participant", "flow", "values", "reason"),
+    [
+        ("sub0", "imu", {"received": 199}, "miscounted: planner received 199 samples of imu and lost 0; 200 were sent"),
+        ("sub1", "command", {"received": 198, "lost": 2}, "lost-samples: motor lost 2 samples of the reliable flow"),
+        ("sub1", "command", {"flow": "other"}, "no-report: motor did not report what it received of command"),
+        ("sub0", "command", {"flow": "other"}, "no-report: planner did not report what it sent of command"),
+    ],
+)  # fmt: skip
+def test_counts_that_do_not_add_up_are_not_valid(
+    recording: Recording, participant: str, flow: str, values: dict[str, Any], reason: str
+) -> None:
+    change(recording, participant, flow, **values)
+    record = recording.record()
+    assert not record["valid"] and record["reason"].startswith(reason)
+
+
+def test_a_document_without_a_count_is_no_report(recording: Recording) -> None:
+    change(recording, "sub1", "command", missed=None)
+    assert recording.record()["reason"].startswith("no-report")
+
+
+def test_losses_of_a_best_effort_flow_are_a_result(recording: Recording) -> None:
+    change(recording, "sub0", "imu", received=190, lost=10, missed=60)
+    record = recording.record()
+    assert record["valid"]
+    imu = record["by_flow"]["imu"]
+    assert (imu["lost"], imu["lost_percent"], imu["deadline_missed_percent"]) == (10, 5, 30)
+    assert record["lost"] == 10 and record["lost_percent"] == 10 / 8
+
+
+def test_bytes_between_nodes_on_one_machine_need_no_link(recording: Recording) -> None:
+    delivered = recording.reported("sub0")["delivered_bytes"]
+    measurement = recording.measurement()
+    measurement.received_bytes["sub0"] = delivered - 1
+    assert recording.record(measurement)["reason"].startswith("not-on-wire")
+    places = {"pub0": ("node0", "lab"), "sub0": ("node0", "lab"), "sub1": ("node1", "lab")}
+    measurement.nodes.update(places)
+    assert recording.record(measurement)["valid"]
+
+
+# -- verdicts -------------------------------------------------------------------------------------------------
+
+
+def test_verdicts_come_from_the_flows_of_the_record(recording: Recording, tmp_path: Path) -> None:
+    record = recording.record()
+    application = load(tmp_path)
+    rows = [record | {"block_key": number} for number in range(3)]
+    trials = trials_of(application, ["cell"], {"cell": rows})
+    assert list(trials) == ["scan", "imu", "command", "reaction"]
+    assert [row["sent"] for row in trials["scan"]] == [400] * 3
+    verdicts = {
+        each.requirement.describe(): each.verdict for each in judge_flows(application.requirements, trials)
+    }
+    assert verdicts["reaction: p50 chain <= 1 s"] == MET
+    assert verdicts["scan: 98 % of 200 samples/s"] == MET
+    strict = load(tmp_path, FILE.replace("p50 <= 1 s", "p50 <= 1 us"))
+    *_, chain = judge_flows(strict.requirements, trials)
+    assert chain.verdict == NOT_MET
+    assert chain.value == pytest.approx(record["by_flow"]["command"]["chain"]["delay_p50_us"])
+
+
+def test_the_cpu_time_of_a_node_counts_once(recording: Recording, tmp_path: Path) -> None:
+    nodes = {"n0": {"participants": 20.0, "shared": 5.0}, "n1": {"participants": 10.0, "shared": 1.0}}
+    row = recording.record() | {"nodes_cpu": nodes, "block_key": 0}
+    trials = trials_of(load(tmp_path), ["cell"], {"cell": [row]})
+    assert budget_rows(trials) == [{"block_key": 0, "node_cpu_percent": 25.0, "total_cpu_percent": 36.0}]
+
+
+def test_the_answer_has_tables_of_flows_and_chains(recording: Recording, tmp_path: Path) -> None:
+    record = recording.record()
+    experiment = applications.experiment(load(tmp_path))
+    kept = ("by_flow", "sent", "received", "lost", "lost_percent", "tail_episodes", "missing")
+    run = folder(tmp_path / "run", experiment, **{key: record[key] for key in kept})
+    found = answer(evidence.of_own_run(run, experiment))
+    assert found.recommended is not None
+    captions = {table.caption.split(" of the ")[0].split(",")[0]: table for table in results.tables(found)}
+    flows, chains = captions["Flows"], captions["Chains"]
+    assert [row[0].text for row in flows.rows] == ["scan", "imu", "command"]
+    assert [cell.text for cell in flows.rows[0][1:4]] == [
+        "2,000",
+        "0",
+        f"{5 * record['by_flow']['scan']['deadline_missed']:,}",
+    ]
+    assert chains.rows[0][0].small == "scan → command"
+    assert any(sentence.startswith("The first to fail is ") for sentence in results.lead(found))
+    # The file that confirms it measures the same cell.
+    files.write(found, tmp_path / "files")
+    confirm = expand(experiments.load(str(tmp_path / "files" / "confirm.yaml")))
+    cell = next(
+        candidate.cells[0]
+        for candidate in candidates(experiment).measurable
+        if dict(candidate.choices)["networks"] == found.recommended.option.choices["network"]
+    )
+    same = {"middleware_config": "", "middleware_config_sha256": ""}
+    assert confirm.cells[0].model_copy(update=same).canonical() == cell.canonical()
+
+
+def test_trials_of_a_graph_are_no_evidence_about_other_applications(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="only a run folder of it"):
+        evidence.of_folders(load(tmp_path), ["nowhere"])
