@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from k8sdds.model.trial import Cell, Participant, participants
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, participants
 
 
 def numbered(cell: Cell, nodes: int) -> dict[Participant, int]:
@@ -41,8 +41,13 @@ def together(publishers: int, subscribers: int) -> dict[Participant, int]:
     return dict.fromkeys(participants(publishers, subscribers), 0)
 
 
-def same_node(places: Mapping[Participant, object]) -> tuple[Participant, Participant] | None:
-    """Return a publisher and a subscriber on the same node, whose samples would not cross the network, or None."""
+def same_node(cell: Cell, places: Mapping[Participant, object]) -> tuple[Participant, Participant] | None:
+    """Return a publisher and a subscriber on the same node, whose samples would not cross the network, or None.
+
+    Nodes of a graph may share a node, if one of them is not on that of the first publisher.
+    """
+    if cell.graph and any(it.subscribes and node != places[FIRST_PUBLISHER] for it, node in places.items()):
+        return None
     for publisher, node in places.items():
         for subscriber, other in places.items():
             if publisher.publishes and subscriber.subscribes and node == other:

@@ -33,7 +33,7 @@ _COUNTS = ("sent", "scheduled", "late", "received", "lost", "duplicates", "out_o
 """Counts that add up over flows."""
 _REFUSED = {
     "schedule": "", "rate_profile": "constant", "batch_bytes": 0, "instances": 0, "topics": 1, "writers": 1, "qos": "",
-    "security": "none", "capture": False,
+    "security": "none", "capture": False, "policies": 0,
 }  # fmt: skip
 """Settings that graphs do not have, with the value that means none."""
 

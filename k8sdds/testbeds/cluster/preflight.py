@@ -267,7 +267,7 @@ def placement_problems(
             what = error.message + (f" (not used: {unused})" if unused else "")
             problems.setdefault(what, Problem(what, error.remedy))
             continue
-        pair = same_node(places)
+        pair = same_node(cell, places)
         if pair and cell.crosses_links:
             what = (
                 f"{cell.describe()}: {pair[0]} and {pair[1]} are both on node {places[pair[0]]},"

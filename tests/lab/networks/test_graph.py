@@ -1,0 +1,60 @@
+"""An application of three nodes that run at once in the lab: what each node received, and the chain through all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system import yaml_text
+from tests.conftest import Command
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+UNDECIDED = 8
+"""Exit code of a campaign with one repetition, which decides no requirement."""
+
+APPLICATION = {
+    "name": "three-nodes",
+    "flows": [
+        {"name": "scan", "payload_bytes": 20_000, "rate": 50, "missed_percent": 50},
+        {"name": "imu", "payload_bytes": 64, "rate": 100, "reliability": "best-effort"},
+        {"name": "command", "payload_bytes": 128, "after": "scan", "compute_ms": 2, "reliability": "reliable"},
+    ],
+    "nodes": {
+        "driver": {"publishes": ["scan", "imu"], "on": "robot"},
+        "planner": {"subscribes": ["scan", "imu"], "publishes": "command", "on": "base"},
+        "motor": {"subscribes": ["command", "imu"], "on": "robot"},
+    },
+    "chains": [{"name": "reaction", "from": "scan", "to": "command", "delay": "p50 <= 10 s"}],
+    "choices": {"networks": "flannel-vxlan", "middleware": ["cyclonedds", "fastdds"], "receive_mode": "listener",
+                "transport": "unicast", "message_bytes": "auto"},
+    "repetitions": 1,
+    "duration_s": 2,
+}  # fmt: skip
+
+
+def test_each_node_receives_all_flows_at_once(k8sdds: Command, tmp_path: Path) -> None:
+    file = tmp_path / "three.yaml"
+    file.write_text(yaml_text.dump(APPLICATION))
+    done = k8sdds("run", str(file), "-o", str(tmp_path / "run"))
+    assert done.returncode == UNDECIDED, done.stderr
+    attempts = [record for record in RunFolder.open(tmp_path / "run").attempts() if record["valid"]]
+    assert {record["middleware"] for record in attempts} == {"cyclonedds", "fastdds"}
+    for record in attempts:
+        flows = record["by_flow"]
+        assert {name: list(flow["subscribers"]) for name, flow in flows.items()} == {
+            "scan": ["planner"], "imu": ["planner", "motor"], "command": ["motor"]
+        }  # fmt: skip
+        assert flows["scan"]["sent"] == flows["scan"]["received"] == 100
+        assert flows["imu"]["sent"] == 200
+        for flow in flows.values():
+            for counts in flow["subscribers"].values():
+                assert counts["received"] + counts["lost"] == flow["sent"]
+        # Each command follows a scan; it was due when the scan had arrived, and sent after 2 ms of computing.
+        command = flows["command"]
+        assert command["sent"] == command["received"] == 100
+        assert command["delay_p50_us"] >= 2000
+        assert command["chain"]["delay_p50_us"] >= command["delay_p50_us"]
+    assert "Chains of the most promising configuration" in done.stdout
