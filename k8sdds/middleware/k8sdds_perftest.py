@@ -14,6 +14,7 @@ from k8sdds import workloads
 from k8sdds.discovery import SERVER, Service
 from k8sdds.middleware.protocol import SETTINGS, Command, Middleware, Surroundings
 from k8sdds.model.ip_families import IpFamily
+from k8sdds.model.measurement import Inputs
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Endpoint, Participant, Trial, host_and_port
@@ -103,15 +104,13 @@ class K8sddsPerftest(Middleware):
         Without copies of the user's files in the surroundings, they are read where the user keeps them.
         """
         cell, paths = trial.cell, surroundings.paths
-        if cell.graph:
-            return self._node_command(trial, participant, surroundings)
         load = workloads.find(cell.test).load(cell)
         interface = surroundings.endpoints[participant.name].interface
-        argv = [paths.program, command.role_option(participant), "-middleware", self.backend]
-        argv += self._options()
+        argv = [paths.program, *self._part_options(trial, participant, paths.inputs)]
+        argv += ["-middleware", self.backend, *self._options()]
         transport = self._network_transport(cell.ip_family) if cell.uses_network else "SHMEM"
         argv += command.transport_options(surroundings.domain, interface, transport)
-        argv += ["-dataLen", str(cell.payload_bytes), *_size_options(cell)]
+        argv += _size_options(cell)
         argv += ["-receive", cell.receive_mode] if "receive_mode" in self.settings else []
         argv += command.topic_options(cell) + command.key_options(cell)
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
@@ -126,10 +125,9 @@ class K8sddsPerftest(Middleware):
         if surroundings.protection is not None:
             argv += secure_options(private_folder(participant.name), surroundings.protection)
         argv += self._discovery_options(cell, participant, surroundings)
-        argv += command.identity_options(trial, participant)
-        if participant.publishes:
+        if participant.publishes or cell.graph:
             argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
-            argv += _load_options(load)
+            argv += [] if cell.graph else _load_options(load)
             argv += ["-schedule", str(paths.inputs.schedule or load.schedule)] if load.schedule else []
             argv += _publish_mode_options(cell)
         timed = load.round_trips or load.loaded_latency
@@ -137,33 +135,18 @@ class K8sddsPerftest(Middleware):
             argv += ["-histogramFile", str(paths.files / histograms.LOG)]
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
         argv += ["-noPrintIntervals", *_timeouts(trial)]
-        if participant.subscribes and _logs_arrivals(trial, load):
+        if participant.subscribes and not cell.graph and _logs_arrivals(trial, load):
             argv += ["-arrivalsFile", str(paths.files / arrivals.FILE)]
         restarted = ["-restarted"] if participant.subscribes else []
         return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {}, restarted=restarted)
 
-    def _node_command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
-        """Return the command line of a node of a graph."""
-        cell, paths = trial.cell, surroundings.paths
-        interface = surroundings.endpoints[participant.name].interface
-        argv = [paths.program, "-graph", str(paths.inputs.graph)]
-        argv += ["-node", cell.graph_nodes[participant].name, "-middleware", self.backend, *self._options()]
-        transport = self._network_transport(cell.ip_family)
-        argv += command.transport_options(surroundings.domain, interface, transport)
-        argv += _size_options(cell)
-        argv += ["-receive", cell.receive_mode]
-        if cell.middleware_config:
-            argv += ["-middlewareConfig", str(paths.inputs.config or cell.middleware_config)]
-        argv += ["-multicast"] if cell.transport == "multicast" else []
-        argv += ["-lockMemory"] if cell.lock_memory else []
-        argv += ["-dscp", str(cell.dscp)] if cell.dscp else []
-        argv += self._discovery_options(cell, participant, surroundings)
-        argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
-        argv += _publish_mode_options(cell)
-        argv += ["-histogramFile", str(paths.files / histograms.LOG)]
-        argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
-        argv += ["-noPrintIntervals", *_timeouts(trial)]
-        return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {})
+    def _part_options(self, trial: Trial, participant: Participant, inputs: Inputs) -> list[str]:
+        """Return the options for what a participant is: a node of a graph, a publisher, or a subscriber."""
+        cell = trial.cell
+        if cell.graph:
+            return ["-graph", str(inputs.graph), "-node", cell.graph_nodes[participant].name]
+        sizes = ["-dataLen", str(cell.payload_bytes)]
+        return [command.role_option(participant), *sizes, *command.identity_options(trial, participant)]
 
     def _options(self) -> list[str]:
         """Return the options that select a variant of the backend."""

@@ -119,7 +119,8 @@ class Flow(Strict):
         default=0,
         gt=0,
         le=MAX_RATE,
-        description="samples per second of each publisher; required without `schedule`, which states the mean",
+        description="samples per second of each publisher; required without `schedule`, which states the mean, and"
+        " `after`",
         json_schema_extra={"default": None},
     )
     schedule: str = Field(

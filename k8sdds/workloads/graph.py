@@ -64,7 +64,7 @@ class GraphTest(Workload):
 
     @override
     def load(self, cell: Cell) -> Load:
-        return Load(rate=cell.rate, on_schedule=True)
+        return Load(on_schedule=True)
 
     @override
     def timed_per_s(self, cell: Cell) -> float | None:
