@@ -54,7 +54,12 @@ def _read(name: str) -> Application:
 
 def changed(application: Application, changes: Changes) -> Application:
     """Return the application with changes, of which `networks` replaces its own."""
+    # What follows from nodes can change with them.
+    derived = {"rate", "publishers", "subscribers"} if application.nodes else set()
     data = application.model_dump(mode="json", exclude_none=True)
+    for flow in data["flows"]:
+        for key in derived if flow["after"] else derived - {"rate"}:
+            del flow[key]
     targets = {key: [data] for key in Application.model_fields}
     options = {
         experiments.put_setting(targets, each, Application.page): f"--set {each}" for each in changes.settings
@@ -68,7 +73,7 @@ def changed(application: Application, changes: Changes) -> Application:
     ):
         if value is not None:
             data[key], options[key] = value, option.format(value)
-    return experiments.validated(Application, data, options)
+    return experiments.validated(Application, data, options).measured()
 
 
 def load_experiment(name: str, changes: Changes = UNCHANGED) -> Experiment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from pydantic import ValidationError
 from k8sdds.analysis.requirements import MET, NOT_MET, budget_rows, judge_flows, trials_of
 from k8sdds.campaign import applications, contradictions, experiments
 from k8sdds.campaign.expansion import candidates, expand
+from k8sdds.campaign.experiments import Changes
 from k8sdds.middleware import Surroundings, of
 from k8sdds.model import graph
 from k8sdds.model.application import Application
-from k8sdds.model.measurement import Inputs, ParticipantPaths
+from k8sdds.model.measurement import ClockError, Inputs, ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import answer
@@ -153,6 +155,13 @@ def test_what_needs_nodes_is_refused_without_them(tmp_path: Path) -> None:
         "b": {"subscribes": [each["name"] for each in many["flows"]]},
     }
     assert Application.model_validate(many | {"nodes": nodes}).cells == 1
+
+
+def test_what_follows_from_nodes_follows_changes(tmp_path: Path) -> None:
+    path = tmp_path / "robot.yaml"
+    path.write_text(FILE)
+    changed = applications.load(str(path), Changes(settings=["nodes.motor.subscribes=[command, imu]"]))
+    assert [(flow.rate, flow.subscribers) for flow in changed.flows] == [(200, 1), (100, 2), (100, 1)]
 
 
 # -- texts ----------------------------------------------------------------------------------------------------
@@ -324,6 +333,21 @@ def test_counts_that_do_not_add_up_are_not_valid(
     change(recording, participant, flow, **values)
     record = recording.record()
     assert not record["valid"] and record["reason"].startswith(reason)
+
+
+def test_delays_between_machines_need_synchronized_clocks(recording: Recording) -> None:
+    for participant in ("sub0", "sub1"):
+        log = recording.folder / participant / "latency.hlog"
+        log.write_text(
+            log.read_text().replace("=one_way:", "=one_way_realtime:").replace("=chain:", "=chain_realtime:")
+        )
+    command = recording.record()["by_flow"]["command"]
+    assert command["delay_p50_us"] is command["chain"]["delay_p50_us"] is None
+    assert command["missing"]["delay_p50_us"] == "the participants do not share a clock"
+    error = ClockError(1, "chrony")
+    record = recording.record(replace(recording.measurement(), clock_error=error))
+    assert record["delay_method"] == "synchronized clocks"
+    assert record["by_flow"]["command"]["delay_p50_us"] > 500
 
 
 def test_a_document_without_a_count_is_no_report(recording: Recording) -> None:
