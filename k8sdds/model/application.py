@@ -142,7 +142,7 @@ class Flow(Strict):
     compute_ms: float = Field(
         default=0,
         ge=0,
-        le=1e6,
+        le=10_000,
         description="with `after`: CPU time that the node computes before it publishes the sample",
     )
     publishers: int = Field(
@@ -497,7 +497,7 @@ class Application(Strict):
                 flow.name,
                 flow.payload_bytes,
                 (reliability if flow.reliability == "any" else flow.reliability) == "reliable",
-                round(1000 * flow.deadline_ms) if flow.deadline_ms else 0,
+                max(1, round(1000 * flow.deadline_ms)) if flow.deadline_ms else 0,
                 0 if flow.after else flow.rate,
                 tuple(flow.after),
                 round(1000 * flow.compute_ms),

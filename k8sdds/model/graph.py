@@ -330,7 +330,7 @@ def _flow(name: str, words: Sequence[str]) -> GraphFlow:
         _whole(found, "deadline_us", 1, 10**12),
         _rate(found["rate"]) if "rate" in found else 0,
         tuple(found["after"].split(",")) if "after" in found else (),
-        _whole(found | {"compute_us": found.get("compute_us", "0")}, "compute_us", 0, 10**9),
+        _whole(found | {"compute_us": found.get("compute_us", "0")}, "compute_us", 0, 10**7),
     )
 
 
