@@ -18,6 +18,8 @@ from ruamel.yaml.constructor import ConstructorError, RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent
 from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import SafeRepresenter
+from typing_extensions import override
 
 from k8sdds.system.errors import InputError
 from k8sdds.system.reading import MAX_DEPTH, UnreadableError, printable, unprintable
@@ -174,9 +176,22 @@ def top_keys(text: str) -> set[str]:
     return set(re.findall(r"^(\w+):", text, re.MULTILINE))
 
 
+class _Blocks(SafeRepresenter):
+    """Writes text of several lines as a block."""
+
+    @override
+    def represent_str(self, data: Any) -> Any:
+        style = "|" if "\n" in data else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Blocks.add_representer(str, _Blocks.represent_str)
+
+
 def dump(data: Any) -> str:
     """Format plain data as YAML text and keep the order of keys."""
     yaml = YAML(typ="safe", pure=True)
+    yaml.Representer = _Blocks
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.width = 110
