@@ -121,6 +121,8 @@ class GraphTest(Workload):
     @override
     def describe(self, record: Metrics) -> str:
         flows = record.by_flow or {}
+        if record.sent is None:
+            return "flows unknown"
         parts = [f"{len(flows)} flows, {record.sent} samples sent"]
         lost = {name: own["lost"] for name, own in flows.items() if own.get("lost")}
         missed = {name: own["deadline_missed"] for name, own in flows.items() if own.get("deadline_missed")}

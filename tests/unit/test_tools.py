@@ -28,8 +28,9 @@ from k8sdds.workloads.http import LATE_S, Report
 from k8sdds.workloads.ping import measured
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.tools import NO_EFFECT, ToolWorkload, wrong_interval
-from tests.unit.test_attempt import Recording
+from tests.unit.test_attempt import RECORDED, Recording
 
+GRAPH = (RECORDED / "graph" / "graph.txt").read_text()
 TOOLS = [workload for workload in WORKLOADS.values() if isinstance(workload, ToolWorkload)]
 
 
@@ -61,7 +62,7 @@ def test_settings_without_effect_are_refused_by_name(workload: ToolWorkload) -> 
         "reliability": "best-effort", "transport": "multicast", "security": "sign", "qos": "fast", "rate": 5.0,
         "middleware_config": "a.xml", "discovery": "server", "receive_mode": "spin", "middleware": "fastdds",
         "publish_mode": "asynchronous", "message_bytes": "mtu", "fragment_bytes": "mtu", "rate_profile": "burst:2",
-        "flow_bytes": 2048, "schedule": "a.txt",
+        "flow_bytes": 2048, "schedule": "a.txt", "graph": GRAPH,
     }  # fmt: skip
     for name, default in NO_EFFECT.items():
         value = other.get(name, not default if isinstance(default, bool) else None)
