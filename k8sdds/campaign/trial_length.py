@@ -75,18 +75,18 @@ def _long_enough_s(needed: Sequence[Samples]) -> float:
     return max(MIN_S, math.ceil(MARGIN * longest_s))
 
 
-def _per_s(application: Application) -> list[tuple[Flow | Chain, float]]:
-    """Return the samples per second of each flow and each chain at a subscriber."""
-    rates = {flow.name: flow.rate * flow.publishers for flow in application.flows}
-    flows: list[tuple[Flow | Chain, float]] = [(flow, rates[flow.name]) for flow in application.flows]
-    return flows + [(chain, rates[chain.to]) for chain in application.chains]
+def _per_s(application: Application) -> list[tuple[Flow | Chain, float, int]]:
+    """Return the samples per second of each flow and each chain at a subscriber, and the number of subscribers."""
+    known = {flow.name: (flow.rate * flow.publishers, flow.subscribers) for flow in application.flows}
+    flows: list[tuple[Flow | Chain, float, int]] = [(flow, *known[flow.name]) for flow in application.flows]
+    return flows + [(chain, *known[chain.to]) for chain in application.chains]
 
 
 def _percentiles(application: Application) -> list[Samples]:
     """Return the samples that the required percentiles, ages and times without a sample need."""
     return [
         Samples(requirement, _needed(requirement, per_s), per_s, "a trial has")
-        for part, per_s in _per_s(application)
+        for part, per_s, _ in _per_s(application)
         for requirement in part.requirements
         if METRICS[requirement.metric].unit in _PER_S
     ]
@@ -118,10 +118,10 @@ def _shares(experiment: ApplicationExperiment, configurations: int) -> list[Samp
         Samples(
             requirement,
             math.ceil(zero_share_percent(level) / requirement.limit),
-            flow.rate * flow.publishers * flow.subscribers * repetitions,
+            per_s * subscribers * repetitions,
             f"{count(repetitions, 'repetition')} {'has' if repetitions == 1 else 'have'}",
         )
-        for flow in experiment.application.flows
-        for requirement in flow.requirements
+        for part, per_s, subscribers in _per_s(experiment.application)
+        for requirement in part.requirements
         if METRICS[requirement.metric].unit == "%" and not requirement.at_least
     ]

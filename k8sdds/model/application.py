@@ -200,10 +200,9 @@ class Flow(Strict):
 
     @property
     def requirements(self) -> list[Requirement]:
-        """What the flow requires; first that the offered rate is reached, if it has one of its own."""
+        """What the flow requires; first that the rate is reached, of `after` the one that its inputs have."""
         reached = f"{MIN_RATE_PERCENT:g} % of {self.rate:g} samples/s"
         found = [Requirement(self.name, "achieved_rate_percent", MIN_RATE_PERCENT, True, reached)]
-        found = [] if self.after else found
         found += _limits_of_delay(self.name, self.delay, "delay")
         shares = (
             ("deadline_missed_percent", self.missed_percent, "missed deadlines"),
@@ -297,6 +296,13 @@ class Chain(_Ends):
         description="limits of the time from when the first sample was due until a subscriber had the last one that"
         " followed from it, such as `p99 <= 50 ms`: `mean`, `p50`, `p90`, `p99`, `p99.9`, `p99.99` or `max`",
     )
+    missed_percent: float | None = Field(
+        default=None,
+        gt=0,
+        le=100,
+        description="largest share of the last samples that may be missing, because one of the chain was lost or not"
+        " sent",
+    )
 
     @model_validator(mode="after")
     def _limits_delays(self) -> Chain:
@@ -313,7 +319,11 @@ class Chain(_Ends):
     @property
     def requirements(self) -> list[Requirement]:
         """What the chain requires."""
-        return _limits_of_delay(self.name, self.delay, "chain")
+        found = _limits_of_delay(self.name, self.delay, "chain")
+        if self.missed_percent is not None:
+            text = f"missing samples <= {self.missed_percent:g} %"
+            found.append(Requirement(self.name, "lost_percent", self.missed_percent, text=text))
+        return found
 
 
 if TYPE_CHECKING:

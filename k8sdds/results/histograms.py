@@ -44,25 +44,45 @@ def read(folder: Path, tags: Sequence[str]) -> Histogram | None:
 
 def by_tag(folder: Path) -> dict[str, Histogram]:
     """Return the latencies of an attempt in ns by tag, each merged over its participants."""
+    return latencies(logged(folder))
+
+
+def logged(folder: Path) -> dict[str, list[Histogram]]:
+    """Return the histograms of an attempt by tag, one of each participant that logged it."""
     parts: dict[str, list[Histogram]] = {}
     for tag, histogram in _decoded(folder):
-        if tag.endswith(EPISODES):
-            continue
         parts.setdefault(tag, []).append(histogram)
-    return {tag: whole for tag, histograms in parts.items() if (whole := merged(histograms)) is not None}
+    return parts
+
+
+def latencies(logged: Mapping[str, Sequence[Histogram]]) -> dict[str, Histogram]:
+    """Return the latencies in ns by tag, each merged over its participants, without the lines with episodes."""
+    return {
+        tag: whole
+        for tag, parts in logged.items()
+        if not tag.endswith(EPISODES) and (whole := merged(parts)) is not None
+    }
 
 
 def episodes(folder: Path, tags: Sequence[str], thresholds_us: Mapping[str, float]) -> dict[str, int] | None:
-    """Return the number of episodes of latencies above each threshold by name, or None if no log has it.
+    """Return the number of episodes of latencies above each threshold by name, or None if no log has it."""
+    return episodes_above(
+        [one for _, one in _decoded(folder, [tag + EPISODES for tag in tags])], thresholds_us
+    )
+
+
+def episodes_above(
+    histograms: Sequence[Histogram], thresholds_us: Mapping[str, float]
+) -> dict[str, int] | None:
+    """Return the number of episodes above each threshold by name, or None without any histogram of episodes.
 
     A stall of the publisher delays samples of all subscribers, so the numbers of several participants are not added:
     the largest one is a lower bound.
     """
-    logged = [histogram for _, histogram in _decoded(folder, [tag + EPISODES for tag in tags])]
-    if not logged:
+    if not histograms:
         return None
     values = {name: round(threshold * 1000) for name, threshold in thresholds_us.items()}
-    return {name: max(one.count(value) for one in logged) for name, value in values.items()}
+    return {name: max(one.count(value) for one in histograms) for name, value in values.items()}
 
 
 def needed(quantity: str) -> int:

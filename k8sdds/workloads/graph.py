@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -10,7 +12,7 @@ from typing_extensions import override
 from k8sdds.model import graph
 from k8sdds.model.graph import Graph, GraphFlow
 from k8sdds.model.reason import NO_SAMPLES, Reason
-from k8sdds.model.trial import SUBSCRIBER, Cell
+from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell, Trial
 from k8sdds.perftest.command import Load
 from k8sdds.results import aggregate, histograms
 from k8sdds.results.metrics import Metrics
@@ -73,8 +75,8 @@ class GraphTest(Workload):
 
     @override
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        whole = graph.parse(outputs.trial.cell.graph)
-        own = {flow.name: _of_flow(whole, flow, outputs) for flow in whole.flows}
+        whole, reports = graph.parse(outputs.trial.cell.graph), _reports(outputs)
+        own = {flow.name: _of_flow(whole, flow, outputs, reports) for flow in whole.flows}
         record.by_flow = own
         for name in _COUNTS:
             setattr(record, name, aggregate.total(each[name] for each in own.values()))
@@ -88,14 +90,18 @@ class GraphTest(Workload):
         record.deadline_missed_percent = aggregate.ratio(record.deadline_missed, due, 100)
         realtime = any(tag.startswith(f"{DELAY[1]}:") for tag in outputs.latencies)
         record.delay_method = paced.SYNCHRONIZED_CLOCKS if realtime else paced.SHARED_CLOCK
-        complete = all(each["delay_count"] for each in own.values())
-        _set_delays(record, outputs, DELAY, list(own), complete)
+        unsent = max(_unsent_percent(flow, reports) for flow in ([name] for name in own))
+        undelivered = aggregate.ratio(due - (record.received or 0), due, 100) or 0.0
+        missing = unsent if outputs.trial.cell.link.loses_packets else undelivered
+        arrived = all(each["delay_count"] for each in own.values())
+        _set_delays(record, outputs, DELAY, reports, missing if arrived else None)
 
     @override
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        whole = graph.parse(outputs.trial.cell.graph)
+        whole, reports = graph.parse(outputs.trial.cell.graph), _reports(outputs)
         for flow in whole.flows:
-            if wrong := _uncounted(whole, flow, outputs):
+            wrong = _not_reported(whole, flow, reports) or _miscounted(whole, flow, reports, outputs.trial)
+            if wrong := wrong or _lost(flow, reports[flow.name], outputs.trial):
                 return wrong
         if not any(tag.partition(":")[0] in DELAY for tag in outputs.latencies):
             return Reason(NO_SAMPLES, "no delay was measured")
@@ -103,15 +109,15 @@ class GraphTest(Workload):
 
     @override
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        warnings = []
-        for flow in graph.parse(outputs.trial.cell.graph).flows:
-            sent = publisher_entry(outputs, flow.name) or {}
-            missing = max(sent.get("not_sent") or 0, sent.get("late") or 0)
-            if missing > RATE_MISSED * (sent.get("samples") or 0):
-                warnings.append(
-                    f"rate: {flow.name}: {sent['late']} of {sent['samples']} samples were written more than one period"
-                    f" late, {sent['not_sent']} were not sent"
-                )
+        whole, warnings = graph.parse(outputs.trial.cell.graph), []
+        for name, reports in _reports(outputs).items():
+            if not (sent := reports.sent):
+                continue
+            due = _due(whole, name, sent, outputs.trial)
+            unsent = due - sent["sent"]
+            if max(unsent, sent["late"]) > RATE_MISSED * due:
+                late = f"{sent['late']} of {due} samples were written more than one period late"
+                warnings.append(f"rate: {name}: {late}, {unsent} were not sent")
         return warnings
 
     @override
@@ -135,59 +141,113 @@ class GraphTest(Workload):
         return ", ".join(parts)
 
 
-def entries(outputs: TrialOutputs, flow: str, role: str) -> dict[str, Entry]:
-    """Return what nodes with a role reported about a flow, by the name of the node."""
-    nodes = outputs.trial.cell.graph_nodes
-    return {
-        nodes[participant].name: entry
-        for participant, summary in outputs.summaries.items()
-        if summary is not None
-        for entry in summary["flows"] or ()
-        if entry["flow"] == flow and entry["role"] == role
-    }
+@dataclass
+class Reports:
+    """What nodes reported about a flow."""
+
+    sent: Entry = field(default_factory=dict)
+    """Of the node that publishes it; empty without a report."""
+    received: dict[str, Entry] = field(default_factory=dict)
+    """Of each node that subscribes to it, by the name of the node."""
 
 
-def publisher_entry(outputs: TrialOutputs, flow: str) -> Entry | None:
-    """Return what the publishing node reported about a flow; None if it did not."""
-    return next(iter(entries(outputs, flow, "publisher").values()), None)
+def _reports(outputs: TrialOutputs) -> dict[str, Reports]:
+    """Return what nodes reported about each flow."""
+    cell = outputs.trial.cell
+    nodes, found = cell.graph_nodes, {flow.name: Reports() for flow in graph.parse(cell.graph).flows}
+    for participant, summary in outputs.summaries.items():
+        for entry in (summary["flows"] or ()) if summary is not None else ():
+            if (reports := found.get(entry["flow"])) is None:
+                continue
+            if entry["role"] == PUBLISHER:
+                reports.sent = entry
+            else:
+                reports.received[nodes[participant].name] = entry
+    return found
 
 
-def _uncounted(whole: Graph, flow: GraphFlow, outputs: TrialOutputs) -> Reason | None:
-    """Check that each node reported a flow, that the counts add up, and that a reliable flow lost nothing."""
-    sent = publisher_entry(outputs, flow.name)
-    if sent is None:
-        return Reason(
-            "no-report", f"{whole.publisher(flow.name).name} did not report what it sent of {flow.name}"
-        )
-    found = entries(outputs, flow.name, "subscriber")
-    trial = outputs.trial
-    may_lose = not flow.reliable or (trial.cell.link.exceeds_short_keys and trial.max_loss_percent == 100)
+def _due(whole: Graph, flow: str, sent: Entry, trial: Trial) -> int:
+    """Return how many samples of a flow a node had to send, or its share of those of the first flows of its chain.
+
+    A node knows only of inputs that arrived, so samples that were not sent or lost before do not count for it.
+    """
+    return max(sent.get("samples") or 0, math.floor(whole.rate(flow) * trial.duration_s))
+
+
+def _not_reported(whole: Graph, flow: GraphFlow, reports: Mapping[str, Reports]) -> Reason | None:
+    """Check that each node of a flow reported what it sent or received of it."""
+    own = reports[flow.name]
+    if not own.sent:
+        publisher = whole.publisher(flow.name).name
+        return Reason("no-report", f"{publisher} did not report what it sent of {flow.name}")
     for node in whole.subscribers(flow.name):
-        entry = found.get(node.name)
-        if entry is None:
+        if node.name not in own.received:
             return Reason("no-report", f"{node.name} did not report what it received of {flow.name}")
-        received, lost = entry["received"], entry["lost"]
-        if received + lost != sent["sent"]:
-            what = f"{node.name} received {received} samples of {flow.name} and lost {lost}; {sent['sent']} were sent"
-            return Reason("miscounted", what)
-        if lost and not may_lose:
-            return Reason("lost-samples", f"{node.name} lost {lost} samples of the reliable flow {flow.name}")
     return None
 
 
-def _of_flow(whole: Graph, flow: GraphFlow, outputs: TrialOutputs) -> dict[str, Any]:
+def _miscounted(whole: Graph, flow: GraphFlow, reports: Mapping[str, Reports], trial: Trial) -> Reason | None:
+    """Check that the counts of a flow, which each of its nodes has for itself, do not contradict each other."""
+    own, name, publisher = reports[flow.name], flow.name, whole.publisher(flow.name).name
+    sent, samples = own.sent["sent"], own.sent["samples"]
+    if sent + own.sent["not_sent"] != samples:
+        unsent = own.sent["not_sent"]
+        return Reason(
+            "miscounted", f"{publisher} sent {sent} of {samples} samples of {name}, and {unsent} not"
+        )
+    due = whole.rate(name) * trial.duration_s
+    if not flow.after and abs(samples - due) > 1:
+        return Reason("miscounted", f"{samples} samples of {name} were due at {publisher}, not {due:g}")
+    if len(flow.after) == 1 and publisher in (inputs := reports[flow.after[0]].received):
+        arrived = inputs[publisher]["received"]
+        if arrived != samples:
+            what = f"{publisher} received {arrived} samples of {flow.after[0]}"
+            return Reason("miscounted", f"{what}, so that {samples} of {name} were due")
+    for node, entry in own.received.items():
+        received, lost = entry["received"], entry["lost"]
+        if received + lost != sent:
+            what = f"{node} received {received} samples of {name} and lost {lost}; {sent} were sent"
+            return Reason("miscounted", what)
+        if entry["publisher"] != publisher or entry["sent"] not in (None, sent):
+            what = (
+                f"{node} received {name} from {entry['publisher']}, which announced {entry['sent']} samples"
+            )
+            return Reason("miscounted", f"{what}; {publisher} sent {sent}")
+    return None
+
+
+def _lost(flow: GraphFlow, reports: Reports, trial: Trial) -> Reason | None:
+    """Check that a reliable flow lost nothing."""
+    if not flow.reliable or (trial.cell.link.exceeds_short_keys and trial.max_loss_percent == 100):
+        return None
+    for node, entry in reports.received.items():
+        if entry["lost"]:
+            what = f"{node} lost {entry['lost']} samples of the reliable flow {flow.name}"
+            return Reason("lost-samples", what)
+    return None
+
+
+def _unsent_percent(flows: Iterable[str], reports: Mapping[str, Reports]) -> float:
+    """Return the share of samples that the nodes of a chain of flows did not send although its inputs arrived."""
+    sent = [(reports[flow].sent.get("sent"), reports[flow].sent.get("samples")) for flow in flows]
+    return 100 - 100 * math.prod(aggregate.ratio(*pair) or 0.0 for pair in sent)
+
+
+def _of_flow(
+    whole: Graph, flow: GraphFlow, outputs: TrialOutputs, reports: Mapping[str, Reports]
+) -> dict[str, Any]:
     """Return the metrics of a flow by name, those of its `chain`, its `publisher`, and the counts of `subscribers`."""
-    sent = publisher_entry(outputs, flow.name) or {}
-    found = entries(outputs, flow.name, "subscriber")
+    sent, found = reports[flow.name].sent, reports[flow.name].received
     expected = len(whole.subscribers(flow.name))
     record = Metrics()
-    record.sent, record.scheduled, record.late = (sent.get(key) for key in ("sent", "samples", "late"))
+    record.sent, record.late = sent.get("sent"), sent.get("late")
+    record.scheduled = _due(whole, flow.name, sent, outputs.trial) if sent else None
     for name in ("received", "lost", "duplicates", "out_of_order", "gaps"):
         setattr(record, name, aggregate.total(entry[name] for entry in found.values()))
     record.lost_percent = aggregate.ratio(record.lost, (record.sent or 0) * expected, 100)
     record.achieved_rate_percent = aggregate.ratio(record.sent, record.scheduled, 100)
     # No subscriber had what the publisher did not send.
-    unsent = sent.get("not_sent") or 0
+    unsent = (record.scheduled or 0) - (record.sent or 0)
     record.deadline_missed = aggregate.total(entry["missed"] + unsent for entry in found.values())
     record.deadline_missed_percent = aggregate.ratio(
         record.deadline_missed, (record.scheduled or 0) * expected, 100
@@ -198,9 +258,14 @@ def _of_flow(whole: Graph, flow: GraphFlow, outputs: TrialOutputs) -> dict[str, 
     blind = aggregate.complete_max(entry.get("blind") for entry in found.values())
     record.blind_ms = aggregate.ratio(blind, 1e6)
     complete = len(found) == expected and all(entry["received"] for entry in found.values())
-    chain = Metrics()
-    _set_delays(record, outputs, DELAY, [flow.name], complete)
-    _set_delays(chain, outputs, CHAIN, [flow.name], complete)
+    chain = _chain_of(whole, flow, outputs, reports, record)
+    lossy = outputs.trial.cell.link.loses_packets
+    missing = chain.lost_percent if flow.after else record.lost_percent
+    missing = _unsent_percent([flow.name] if flow.after else [], reports) if lossy else missing or 0.0
+    own = {flow.name: reports[flow.name]}
+    _set_delays(record, outputs, DELAY, own, missing if complete else None)
+    missing = _unsent_percent(whole.chain(flow.name), reports) if lossy else chain.lost_percent or 0.0
+    _set_delays(chain, outputs, CHAIN, own, missing if complete else None)
     return {
         "publisher": whole.publisher(flow.name).name,
         **record.model_dump(include=record.model_fields_set),
@@ -211,36 +276,55 @@ def _of_flow(whole: Graph, flow: GraphFlow, outputs: TrialOutputs) -> dict[str, 
     }
 
 
+def _chain_of(
+    whole: Graph, flow: GraphFlow, outputs: TrialOutputs, reports: Mapping[str, Reports], own: Metrics
+) -> Metrics:
+    """Return the counts of the chain to a flow: `sent` is how many samples its origin leads to, `lost` are all others.
+
+    Those are samples that were lost, or not sent, at any flow of the chain.
+    """
+    copies = len(whole.subscribers(flow.name))
+    chain = Metrics()
+    chain.sent = _due(whole, flow.name, reports[flow.name].sent, outputs.trial)
+    chain.received = own.received
+    chain.lost = None if own.received is None else max(chain.sent * copies - own.received, 0)
+    chain.lost_percent = aggregate.ratio(chain.lost, chain.sent * copies, 100)
+    return chain
+
+
 def _set_delays(
-    record: Metrics, outputs: TrialOutputs, kinds: tuple[str, str], flows: Sequence[str], complete: bool
+    record: Metrics,
+    outputs: TrialOutputs,
+    kinds: tuple[str, str],
+    flows: Mapping[str, Reports],
+    missing_percent: float | None,
 ) -> None:
-    """Set the percentiles of delays of flows, by the tags of these kinds; unless each subscriber got a sample, none."""
+    """Set the percentiles of delays of flows, by the tags of these kinds.
+
+    `missing_percent` is the share of samples without a delay, which may have been the slowest; None if a subscriber got
+    no sample.
+    """
     logged = {kind: _logged(outputs, kind, flows) for kind in kinds}
     delays = histograms.merged(one for one in logged.values() if one is not None)
-    if delays is None or not complete:
+    if delays is None or missing_percent is None:
         latencies.set_percentiles(record, "delay", 0, dict.fromkeys(histograms.QUANTITIES))
         return
     values = histograms.quantities_us(delays)
-    tags = [f"{kind}:{flow}" for kind in kinds for flow in flows]
-    missing = 0.0 if outputs.trial.cell.link.loses_packets else record.lost_percent or 0.0
-    episodes = histograms.episodes(outputs.folder, tags, values)
-    latencies.set_percentiles(record, "delay", delays.total, values, missing, episodes)
+    tags = [f"{kind}:{flow}{histograms.EPISODES}" for kind in kinds for flow in flows]
+    above = histograms.episodes_above([one for tag in tags for one in outputs.logged.get(tag, ())], values)
+    latencies.set_percentiles(record, "delay", delays.total, values, missing_percent, above)
     if (realtime := logged[kinds[1]]) and (why := _clock_problem(outputs, realtime, flows)):
         for quantity in values:
             setattr(record, f"delay_{quantity}_us", None)
             record.missing = (record.missing or {}) | {f"delay_{quantity}_us": why}
 
 
-def _logged(outputs: TrialOutputs, kind: str, flows: Sequence[str]) -> Histogram | None:
+def _logged(outputs: TrialOutputs, kind: str, flows: Iterable[str]) -> Histogram | None:
     tags = (f"{kind}:{flow}" for flow in flows)
     return histograms.merged(outputs.latencies[tag] for tag in tags if tag in outputs.latencies)
 
 
-def _clock_problem(outputs: TrialOutputs, delays: Histogram, flows: Sequence[str]) -> str:
+def _clock_problem(outputs: TrialOutputs, delays: Histogram, flows: Mapping[str, Reports]) -> str:
     """Return why delays between the realtime clocks of several machines do not count; empty if they do."""
-    steps = (
-        entry["clock_step_ns"] or 0
-        for flow in flows
-        for entry in entries(outputs, flow, "subscriber").values()
-    )
+    steps = (entry["clock_step_ns"] or 0 for reports in flows.values() for entry in reports.received.values())
     return paced.clock_problem(outputs.measurement.clock_error, delays, max(steps, default=0) / 1000)

@@ -33,9 +33,14 @@ class TrialOutputs:
     """The summary that each participant reported, or None if it is missing or incomplete."""
 
     @cached_property
+    def logged(self) -> Mapping[str, list[Histogram]]:
+        """What the participants logged by tag: latencies in ns, or how many episodes of them are above a value."""
+        return histograms.logged(self.folder)
+
+    @cached_property
     def latencies(self) -> Mapping[str, Histogram]:
         """The latencies in ns that the participants logged, by tag, each merged over the participants."""
-        return histograms.by_tag(self.folder)
+        return histograms.latencies(self.logged)
 
     @property
     def publishers(self) -> list[Summary]:

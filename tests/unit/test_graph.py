@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from k8sdds.analysis.requirements import MET, NOT_MET, budget_rows, judge_flows, trials_of
+from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, budget_rows, judge_flows, trials_of
 from k8sdds.campaign import applications, contradictions, experiments
 from k8sdds.campaign.expansion import candidates, expand
 from k8sdds.campaign.experiments import Changes
@@ -88,6 +88,7 @@ def test_a_file_becomes_the_text_that_each_node_reads(tmp_path: Path) -> None:
         "scan: missed deadlines <= 50 %",
         "imu: 98 % of 100 samples/s",
         "imu: loss <= 1 %",
+        "command: 98 % of 100 samples/s",
         "reaction: p50 chain <= 1 s",
     ]
 
@@ -322,6 +323,10 @@ def test_recorded_files_give_the_recorded_values(recording: Recording) -> None:
     ("participant", "flow", "values", "reason"),
     [
         ("sub0", "imu", {"received": 199}, "miscounted: planner received 199 samples of imu and lost 0; 200 were sent"),
+        ("pub0", "scan", {"samples": 7}, "miscounted: driver sent 400 of 7 samples of scan, and 0 not"),
+        ("pub0", "scan", {"samples": 390, "sent": 390}, "miscounted: 390 samples of scan were due at driver, not 400"),
+        ("sub1", "command", {"sent": 7}, "miscounted: motor received command from planner, which announced 7 samples"),
+        ("sub1", "command", {"publisher": "motor"}, "miscounted: motor received command from motor"),
         ("sub1", "command", {"received": 198, "lost": 2}, "lost-samples: motor lost 2 samples of the reliable flow"),
         ("sub1", "command", {"flow": "other"}, "no-report: motor did not report what it received of command"),
         ("sub0", "command", {"flow": "other"}, "no-report: planner did not report what it sent of command"),
@@ -333,6 +338,66 @@ def test_counts_that_do_not_add_up_are_not_valid(
     change(recording, participant, flow, **values)
     record = recording.record()
     assert not record["valid"] and record["reason"].startswith(reason)
+
+
+def test_samples_that_never_followed_count_as_missing(recording: Recording, tmp_path: Path) -> None:
+    # The node computes too slowly: those that it sends are the fast ones.
+    change(recording, "sub0", "command", sent=68, not_sent=132)
+    change(recording, "sub1", "command", sent=68, received=68, missed=0)
+    record = recording.record()
+    assert record["valid"]
+    command = record["by_flow"]["command"]
+    assert (command["scheduled"], command["deadline_missed"], command["achieved_rate_percent"]) == (
+        200,
+        132,
+        34,
+    )
+    assert command["delay_p50_us"] is command["chain"]["delay_p50_us"] is None
+    assert (
+        command["chain"]["missing"]["delay_p50_us"] == "66 % of the values are missing, at most 25 % may be"
+    )
+    assert (
+        "rate: command: 18 of 200 samples were written more than one period late, 132 were not sent"
+        in record["warnings"]
+    )
+    application = load(tmp_path, FILE.replace("p50 <= 1 s", "p50 <= 1 s, missed_percent: 1"))
+    trials = trials_of(
+        application, ["cell"], {"cell": [record | {"block_key": number} for number in range(3)]}
+    )
+    verdicts = {
+        each.requirement.describe(): each.verdict for each in judge_flows(application.requirements, trials)
+    }
+    assert verdicts["reaction: p50 chain <= 1 s"] == UNDECIDED
+    assert (
+        verdicts["reaction: missing samples <= 1 %"] == verdicts["command: 98 % of 100 samples/s"] == NOT_MET
+    )
+
+
+def test_inputs_that_never_arrived_count_as_missing(recording: Recording) -> None:
+    # The node does not know of them, so nothing was due for it.
+    change(recording, "sub0", "command", sent=150, samples=150)
+    change(recording, "sub1", "command", sent=150, received=150)
+    command = recording.record()["by_flow"]["command"]
+    assert (command["scheduled"], command["achieved_rate_percent"], command["deadline_missed"]) == (
+        200,
+        75,
+        51,
+    )
+    assert (command["chain"]["sent"], command["chain"]["received"], command["chain"]["lost_percent"]) == (
+        200,
+        150,
+        25,
+    )
+
+
+def test_a_flow_with_one_input_follows_each_of_its_samples(recording: Recording) -> None:
+    text = recording.trial.cell.graph.replace("after scan,imu", "after imu")
+    recording.set_cell(graph=text)
+    assert recording.record()["valid"]
+    change(recording, "sub0", "command", sent=150, samples=150)
+    change(recording, "sub1", "command", sent=150, received=150)
+    reason = "miscounted: planner received 200 samples of imu, so that 150 of command were due"
+    assert recording.record()["reason"] == reason
 
 
 def test_delays_between_machines_need_synchronized_clocks(recording: Recording) -> None:
