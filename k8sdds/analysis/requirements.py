@@ -20,6 +20,7 @@ from typing import Any, Literal
 from k8sdds.analysis import missing
 from k8sdds.analysis.statistics import CONFIDENCE, exp, t_interval, t_quantile
 from k8sdds.model.application import Application, Requirement
+from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row
 
@@ -136,20 +137,27 @@ def trials_of(
 ) -> dict[str, Sequence[Row]]:
     """Return the trials of each flow and each chain of a configuration with these cells.
 
-    A trial of a graph has all flows: each gets a row in which its own results replace those of all.
+    A trial of a graph has all flows: each gets a row in which its own results replace those of all. As in `tidy.best`,
+    a percentile that one trial does not have has no mean of the others.
     """
     if not application.nodes:
         names = [flow.name for flow in application.flows]
         return {name: by_cell.get(cell, ()) for name, cell in zip(names, cells, strict=True)}
     whole = by_cell.get(cells[0], ())
     flows = {flow.name: [_of_flow(row, flow.name) for row in whole] for flow in application.flows}
-    chains = {chain.name: [row | row["chain"] for row in flows[chain.to]] for chain in application.chains}
-    return {**flows, **chains}
+    chains = {
+        chain.name: [row | _NONE | row["chain"] for row in flows[chain.to]] for chain in application.chains
+    }
+    return {name: tidy.comparable(rows) for name, rows in (flows | chains).items()}
+
+
+_NONE: Row = dict.fromkeys(("missing", "tail_episodes"))
+"""What a flow or chain has of which every percentile is known."""
 
 
 def _of_flow(row: Row, flow: str) -> Row:
     own: Row = row["by_flow"][flow]
-    return row | {"missing": None, "tail_episodes": None} | own | {"subscribers": len(own["subscribers"])}
+    return row | _NONE | own | {"subscribers": len(own["subscribers"])}
 
 
 def rows_of(requirement: Requirement, trials: Mapping[str, Sequence[Row]]) -> Sequence[Row]:

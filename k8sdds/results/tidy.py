@@ -86,7 +86,11 @@ def best(rows: Sequence[Row]) -> list[Row]:
     one would not. The same is true of a time that one trial ended before, or in which no sample arrived: the others are
     the fastest.
     """
-    trials = _last_valid(row for row in rows if row["test"] not in SEARCHES)
+    return comparable(_last_valid(row for row in rows if row["test"] not in SEARCHES))
+
+
+def comparable(trials: Sequence[Row]) -> list[Row]:
+    """Return trials, or what each has of one flow, without the metrics that another one of its cell does not have."""
     reasons = _reasons_of_cells(trials)
     return [_without(row, reasons.get(row["cell_id"], {})) for row in trials]
 

@@ -460,6 +460,34 @@ def test_verdicts_come_from_the_flows_of_the_record(recording: Recording, tmp_pa
     assert chain.value == pytest.approx(record["by_flow"]["command"]["chain"]["delay_p50_us"])
 
 
+def test_a_percentile_that_one_repetition_lacks_has_no_mean(recording: Recording, tmp_path: Path) -> None:
+    full = recording.record()
+    part = deepcopy(full)
+    few = "5 episodes above it, 10 are needed (200 values)"
+    chain = part["by_flow"]["command"]["chain"]
+    chain |= {"delay_p50_us": None, "missing": {"delay_p50_us": few}, "tail_episodes": {"delay_p50_us": 5}}
+    application = load(tmp_path)
+    rows = [row | {"block_key": number} for number, row in enumerate([full, part])]
+    trials = trials_of(application, ["cell"], {"cell": rows})
+    assert [row["delay_p50_us"] for row in trials["reaction"]] == [None, None]
+    assert [row["missing"]["delay_p50_us"] for row in trials["reaction"]] == [
+        f"in another repetition, {few}",
+        few,
+    ]
+    assert all(row["delay_p50_us"] for row in trials["command"])
+    *_, reaction = judge_flows(application.requirements, trials)
+    assert (reaction.verdict, reaction.n) == (UNDECIDED, 0)
+
+
+def test_a_chain_does_not_lack_what_its_flow_lacks(recording: Recording, tmp_path: Path) -> None:
+    record = recording.record()
+    flow = record["by_flow"]["command"]
+    del flow["chain"]["missing"], flow["chain"]["tail_episodes"]
+    flow["missing"] = {"delay_mean_us": "no sample arrived"}
+    trials = trials_of(load(tmp_path), ["cell"], {"cell": [record | {"block_key": 0}]})
+    assert trials["reaction"][0]["missing"] is None and trials["command"][0]["missing"]
+
+
 def test_the_cpu_time_of_a_node_counts_once(recording: Recording, tmp_path: Path) -> None:
     nodes = {"n0": {"participants": 20.0, "shared": 5.0}, "n1": {"participants": 10.0, "shared": 1.0}}
     row = recording.record() | {"nodes_cpu": nodes, "block_key": 0}
