@@ -46,11 +46,14 @@ def spare(cores: tuple[int, ...]) -> int | None:
     return next(iter(harness(cores)), None)
 
 
-def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...]) -> Layout:
+def assign(
+    layout: str, publishers: int, subscribers: int, cores: tuple[int, ...], by_role: bool = True
+) -> Layout:
     """Assign cores to publishers and subscribers.
 
     `split` gives the first cores to publishers and the others to subscribers, one core each; cores are
-    shared if there are too few. With one core, `split` equals `same`.
+    shared if there are too few. With one core, `split` equals `same`. Without `by_role`, because most participants
+    publish and subscribe, each gets the next core.
     """
     members = participants(publishers, subscribers)
     pubs = [participant.name for participant in members if participant.publishes]
@@ -62,9 +65,13 @@ def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...
     if layout == "same" or len(usable) == 1:
         # A publisher and a subscriber alternate on their core; more of them wait for each other.
         return Layout({name: usable[:1] for name in [*pubs, *subs]}, reserved, len(subs) > 1 or len(pubs) > 1)
+    cpus: dict[str, tuple[int, ...] | None] = {}
+    if not by_role:
+        for i, name in enumerate([*pubs, *subs]):
+            cpus[name] = (usable[i % len(usable)],)
+        return Layout(cpus, reserved, len(cpus) > len(usable))
     first = min(len(pubs), len(usable) - 1)
     for_pubs, for_subs = usable[:first], usable[first:]
-    cpus: dict[str, tuple[int, ...] | None] = {}
     for i, name in enumerate(pubs):
         cpus[name] = (for_pubs[i % len(for_pubs)],)
     for i, name in enumerate(subs):

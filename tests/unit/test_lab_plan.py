@@ -1,5 +1,7 @@
 """Topologies, datapaths and core layouts as data, without access to the machine."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,6 +163,16 @@ def test_participants_have_the_cores_of_the_layout(
     assert core_layout.assign(name, 1, subscribers, available) == core_layout.Layout(
         cpus, harness, includes_scheduling=includes_scheduling
     )
+
+
+def test_nodes_of_a_graph_share_all_cores() -> None:
+    # 7 of 20 nodes only publish. By role, the 13 others would share one core.
+    layout = core_layout.assign("split", 7, 13, tuple(range(8)), by_role=False)
+    used = Counter(layout.cpus.values())
+    assert set(used) == {(core,) for core in range(7)} and set(used.values()) == {2, 3}
+    assert layout.harness == (7,) and layout.includes_scheduling
+    assert not core_layout.assign("split", 1, 2, tuple(range(8)), by_role=False).includes_scheduling
+    assert core_layout.assign("same", 1, 2, (0, 1), by_role=False).cpus["sub1"] == (0,)
 
 
 @given(

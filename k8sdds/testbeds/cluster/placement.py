@@ -113,7 +113,8 @@ def pin_cores(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> core_layout.Lay
         publishers = [one.name for one in cell.publishing if one.name in local]
         subscribers = [one.name for one in cell.subscribing if one.name in local]
         cores = tuple(next(iter(local.values())).facts["cpus"])
-        assigned = core_layout.assign(cell.layout, len(publishers), len(subscribers), cores)
+        by_role = not cell.graph
+        assigned = core_layout.assign(cell.layout, len(publishers), len(subscribers), cores, by_role)
         # `assign` numbers the participants of this machine only.
         numbered = participants(len(publishers), len(subscribers))
         for name, local_participant in zip([*publishers, *subscribers], numbered, strict=True):

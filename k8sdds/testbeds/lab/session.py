@@ -145,4 +145,5 @@ class LabSession(Session):
 
 
 def _layout(cell: Cell) -> core_layout.Layout:
-    return core_layout.assign(cell.layout, cell.publishers, cell.subscribers, core_layout.available())
+    cores = core_layout.available()
+    return core_layout.assign(cell.layout, cell.publishers, cell.subscribers, cores, by_role=not cell.graph)
