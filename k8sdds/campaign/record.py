@@ -206,13 +206,8 @@ def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
 
 
 def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
-    publishers, subscribers = outputs.meters_of_role(PUBLISHER), outputs.meters_of_role(SUBSCRIBER)
-    record.publisher_cpu_percent = _cpu_percent(publishers)
-    record.publisher_cpu_interval_s = _interval_s(publishers)
-    record.publisher_rss_bytes = _memory_bytes(publishers)
-    record.subscriber_cpu_percent = _cpu_percent(subscribers)
-    record.subscriber_cpu_interval_s = _interval_s(subscribers)
-    record.subscriber_rss_bytes = _memory_bytes(subscribers)
+    if not outputs.trial.cell.graph:
+        _set_resources_of_roles(record, outputs)
     services = [outputs.meters_of(service) for service in outputs.trial.cell.services]
     record.service_cpu_percent = node_cpu.of_services(outputs)
     record.service_rss_bytes = _memory_bytes(services)
@@ -223,12 +218,23 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.node_cpu_percent = node_cpu.busiest(record.nodes_cpu)
     record.total_cpu_percent = node_cpu.total(record.nodes_cpu)
     record.pacer_cpu_percent = aggregate.mean(
-        node_cpu.spin_percent(summary) for summary in outputs.publishers
+        node_cpu.spin_percent(outputs.summaries.get(one)) for one in outputs.trial.cell.publishing
     )
     first = outputs.meters_of(FIRST_PUBLISHER)
     cpus = (first.get("machine") or {}).get("cpus") or 1
     record.machine_cpu_percent = aggregate.ratio(machine_percent(first, "busy_s"), cpus)
     record.softirq_percent = aggregate.ratio(machine_percent(first, "softirq_s"), cpus)
+
+
+def _set_resources_of_roles(record: TrialRecord, outputs: TrialOutputs) -> None:
+    """Set what publishers and subscribers used. Most nodes of a graph do both, so it has neither."""
+    publishers, subscribers = outputs.meters_of_role(PUBLISHER), outputs.meters_of_role(SUBSCRIBER)
+    record.publisher_cpu_percent = _cpu_percent(publishers)
+    record.publisher_cpu_interval_s = _interval_s(publishers)
+    record.publisher_rss_bytes = _memory_bytes(publishers)
+    record.subscriber_cpu_percent = _cpu_percent(subscribers)
+    record.subscriber_cpu_interval_s = _interval_s(subscribers)
+    record.subscriber_rss_bytes = _memory_bytes(subscribers)
 
 
 def _network_bytes(outputs: TrialOutputs, service: Participant) -> int | None:
@@ -357,7 +363,7 @@ def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
     } | {"interface_drops": aggregate.total(_interface_drops(outputs, meters))}
     record.ip_fragments_created = aggregate.total(
         (readings.get("network") or {}).get("ip_frag_creates")
-        for readings in outputs.meters_of_role(PUBLISHER)
+        for readings in map(outputs.meters_of, outputs.trial.cell.publishing)
     )
     record.ip_fragments_per_sent_sample = aggregate.ratio(record.ip_fragments_created, record.sent)
 
@@ -382,9 +388,9 @@ def _set_profile(record: TrialRecord, outputs: TrialOutputs, profile: Profile) -
     """Set where the CPU time went."""
     counters = [
         outputs.pod_bytes(participant, f"{direction}_packets")
-        for participant in outputs.trial.cell.participants
+        for participant in outputs.trial.cell.publishing
         for direction in ("tx", "rx")
-        if participant.publishes and participant.name in outputs.measurement.outcomes
+        if participant.name in outputs.measurement.outcomes
     ]
     record.profile = profiles.summary(profile, aggregate.total(counters) or None).model_dump()
     attributed = record.profile["attributed_percent"]

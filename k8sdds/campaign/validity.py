@@ -293,9 +293,9 @@ def _not_on_node(outputs: TrialOutputs) -> Reason | None:
 def _wrong_transport(outputs: TrialOutputs) -> Reason | None:
     """Check that samples left the publisher as multicast, once for all subscribers, or as unicast."""
     cell = outputs.trial.cell
+    publishing = cell.publishing
     for participant, summary in outputs.summaries.items():
-        # Most nodes of a graph publish, whatever their role is.
-        if not (participant.publishes or (cell.graph and summary and summary["sent"])):
+        if participant not in publishing:
             continue
         network = outputs.meters_of(participant).get("network")
         if summary is None or not isinstance(network, dict) or network.get("ip_out_mcast_bytes") is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -184,13 +185,43 @@ class Cell(MachineSettings):
 
     @property
     def publishing(self) -> list[Participant]:
-        """The participants that publish."""
-        return [participant for participant in self.participants if participant.publishes]
+        """The participants that publish, which includes most nodes of a graph."""
+        nodes = self.graph_nodes
+        return [it for it in self.participants if (nodes[it].publishes if nodes else it.publishes)]
 
     @property
     def subscribing(self) -> list[Participant]:
-        """The participants that subscribe."""
-        return [participant for participant in self.participants if participant.subscribes]
+        """The participants that subscribe, whatever their role in a graph is."""
+        nodes = self.graph_nodes
+        return [it for it in self.participants if (nodes[it].subscribes if nodes else it.subscribes)]
+
+    @property
+    def pairs(self) -> list[tuple[Participant, Participant]]:
+        """Each participant that publishes with each one that receives from it."""
+        if not self.graph:
+            return list(product(self.publishing, self.subscribing))
+        whole = graph.parse(self.graph)
+        return self._pairs((flow.name, flow.name) for flow in whole.flows)
+
+    @property
+    def timed_pairs(self) -> list[tuple[Participant, Participant]]:
+        """`pairs`, and the publisher of the origin of each chain with the subscribers at its end."""
+        if not self.graph:
+            return self.pairs
+        whole = graph.parse(self.graph)
+        chains = self._pairs((whole.chain(flow.name)[0], flow.name) for flow in whole.flows)
+        return list(dict.fromkeys([*self.pairs, *chains]))
+
+    def _pairs(self, flows: Iterable[tuple[str, str]]) -> list[tuple[Participant, Participant]]:
+        """Return the publisher of one flow with each subscriber of another, for each of these flows of the graph."""
+        whole = graph.parse(self.graph)
+        members = {node.name: it for it, node in self.graph_nodes.items()}
+        found = [
+            (members[whole.publisher(first).name], members[node.name])
+            for first, last in flows
+            for node in whole.subscribers(last)
+        ]
+        return list(dict.fromkeys(found))
 
     @property
     def services(self) -> list[Participant]:

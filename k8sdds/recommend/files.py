@@ -199,13 +199,12 @@ def _config_map(name: str, files: Mapping[str, str]) -> str:
 
 
 def _cpu_milli(best: Ranked) -> int:
-    used = [
-        float(row[name])
-        for rows in best.option.trials.values()
-        for row in rows
-        for name in ("publisher_cpu_percent", "subscriber_cpu_percent")
-        if row.get(name) is not None
-    ]
+    trials = [row for rows in best.option.trials.values() for row in rows]
+    names = ("publisher_cpu_percent", "subscriber_cpu_percent")
+    used = [float(row[name]) for row in trials for name in names if row.get(name) is not None]
+    if not used:
+        # Of a graph, what its nodes on one node of the testbed used together is known.
+        used = [node["participants"] for row in trials for node in (row.get("nodes_cpu") or {}).values()]
     return max(MIN_CPU_MILLI, round(10 * max(used, default=0.0)))
 
 

@@ -7,7 +7,7 @@ command lines to a testbed and gets exit codes, meters and link counters back.
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -63,9 +63,9 @@ def read_meters(directory: Path) -> dict[str, Any] | None:
 
 
 def interface_bytes(
-    outcomes: Mapping[str, Outcome], places: Mapping[str, Hashable]
+    outcomes: Mapping[str, Outcome], places: Mapping[str, Hashable], senders: Collection[Participant]
 ) -> tuple[int | None, dict[str, int]]:
-    """Return the bytes that all publishers sent (None without meters), and those received by participant, from meters.
+    """Return the bytes that all senders sent (None without meters), and those received by participant, from meters.
 
     `places` is equal for participants that share an interface, whose bytes then count once.
     """
@@ -77,7 +77,7 @@ def interface_bytes(
     sent = {
         places[name]: seen["tx_bytes"]
         for name, seen in counters.items()
-        if outcomes[name].participant.publishes
+        if outcomes[name].participant in senders
     }
     return sum(sent.values()) if sent else None, {name: seen["rx_bytes"] for name, seen in counters.items()}
 

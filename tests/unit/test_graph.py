@@ -25,6 +25,7 @@ from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import answer
 from k8sdds.results.record import checked
 from k8sdds.system.errors import InputError
+from k8sdds.testbeds import interface_bytes
 from tests.applications import folder
 from tests.unit.test_attempt import Recording
 
@@ -437,6 +438,32 @@ def test_bytes_between_nodes_on_one_machine_need_no_link(recording: Recording) -
     places = {"pub0": ("node0", "lab"), "sub0": ("node0", "lab"), "sub1": ("node1", "lab")}
     measurement.nodes.update(places)
     assert recording.record(measurement)["valid"]
+
+
+def test_costs_are_those_of_all_nodes_that_send(recording: Recording) -> None:
+    cell = recording.trial.cell
+    assert [it.name for it in cell.publishing] == ["pub0", "sub0"]
+    assert [it.name for it in cell.subscribing] == ["sub0", "sub1"]
+    created = {"pub0": 40, "sub0": 10, "sub1": 5}
+    for name, number in created.items():
+        recording.meter(name, "network", ip_frag_creates=number)
+    record = recording.record()
+    assert (record["ip_fragments_created"], record["ip_fragments_per_sent_sample"]) == (50, 50 / 800)
+    roles = [key for key in record if key.startswith(("publisher_", "subscriber_"))]
+    assert roles and all(record[key] is None for key in roles)
+    outcomes = recording.measurement().outcomes
+    sent, _ = interface_bytes(outcomes, {name: name for name in outcomes}, cell.publishing)
+    counted = [recording.meters[name]["attempt_interfaces"]["eth0"]["tx_bytes"] for name in ("pub0", "sub0")]
+    assert sent == sum(counted)
+
+
+def test_a_pair_of_nodes_is_one_between_which_samples_travel(recording: Recording) -> None:
+    cell = recording.trial.cell
+    pairs = [(one.name, other.name) for one, other in cell.pairs]
+    assert pairs == [("pub0", "sub0"), ("sub0", "sub1")]
+    timed = [(one.name, other.name) for one, other in cell.timed_pairs]
+    # The chain to the motor began at the driver.
+    assert timed == [*pairs, ("pub0", "sub1")]
 
 
 # -- verdicts -------------------------------------------------------------------------------------------------

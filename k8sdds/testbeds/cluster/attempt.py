@@ -186,7 +186,9 @@ class Attempt:
             parts.needed_pods.forgive(failure.deleted)
         parts.remember(list(execs.values()), results)
         on_loopback = on_host(cell) and not cell.crosses_links
-        return trial_run.measurement(pods, list(execs.values()), results, self._layout, on_loopback, later)
+        return trial_run.measurement(
+            pods, list(execs.values()), results, self._layout, self._trial.cell.publishing, on_loopback, later
+        )
 
     def _is_listening(self, execution: ParticipantExec) -> bool:
         listener = execution.launch.listens

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from k8sdds.model.measurement import Measurement, Outcome
-from k8sdds.model.trial import FIRST_PUBLISHER
+from k8sdds.model.trial import FIRST_PUBLISHER, Participant
 from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.results import arrivals
 from k8sdds.testbeds import core_layout, interface_bytes, read_meters
@@ -101,10 +101,11 @@ def measurement(
     execs: Sequence[ParticipantExec],
     results: Mapping[str, ExecResult],
     layout: core_layout.Layout,
+    senders: Collection[Participant],
     on_loopback: bool = False,
     later: ParticipantExec | None = None,
 ) -> Measurement:
-    """Combine results, meters and interface counters of an attempt.
+    """Combine results, meters and interface counters of an attempt, in which the `senders` publish.
 
     `on_loopback`: all use the network of one node. `later`: the one that started after the others, in an outage.
     """
@@ -116,7 +117,9 @@ def measurement(
         meters = read_meters(execution.launch.directory) if not result.lost else None
         outcomes[name] = Outcome(participant, result.code, meters, result.message, interface, result.lost)
     sent_bytes, received_bytes = interface_bytes(
-        outcomes, {name: (ready_pods[name].node, ready_pods[name].address) for name in outcomes}
+        outcomes,
+        {name: (ready_pods[name].node, ready_pods[name].address) for name in outcomes},
+        senders,
     )
     if later is not None and (name := _name(later)) in received_bytes:
         received_bytes[name] += _received_before(later, outcomes[name].interface)

@@ -15,7 +15,7 @@ from typing_extensions import override
 from k8sdds import workloads
 from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.model.services import ServiceSet
-from k8sdds.model.trial import FIRST_PUBLISHER, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, Participant, Trial
 from k8sdds.networks import packets
 from k8sdds.results import link_statistics
 from k8sdds.system.files import write_atomically
@@ -44,13 +44,16 @@ def readings(
     """Return the kinds of evidence that a trial needs."""
     cell, folder = trial.cell, launches[0].directory.parent
     participants = [launch.participant for launch in launches]
-    senders = sorted({lab_network.node_of(one.name) for one in participants if one.publishes})
+    publishing = cell.publishing
+    senders = sorted({lab_network.node_of(one.name) for one in participants if one in publishing})
     receivers = {
         one.name: lab_network.node_of(one.name) for one in participants if one.publishes or one.subscribes
     }
     stays = cell.uses_network and not cell.crosses_links
     found: list[Reading] = [
-        _one_node_bytes(lab_network, senders) if stays else _link_bytes(lab_network, senders, receivers)
+        _one_node_bytes(lab_network, senders, publishing)
+        if stays
+        else _link_bytes(lab_network, senders, receivers)
     ]
     if cell.link.bond:
         found.append(_member_bytes(lab_network, senders, ports(cell.link)))
@@ -103,13 +106,15 @@ def _link_bytes(lab_network: LabNetwork, senders: Sequence[str], receivers: Mapp
     )
 
 
-def _one_node_bytes(lab_network: LabNetwork, senders: Sequence[str]) -> Reading:
+def _one_node_bytes(
+    lab_network: LabNetwork, senders: Sequence[str], publishing: Sequence[Participant]
+) -> Reading:
     """Read what the node of all participants exchanged with others, and what their interfaces carried."""
 
     def fields(gained: Mapping[Any, int], outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         outcomes = lab_network.with_interfaces(outcomes)
         namespaces = {name: lab_network.namespace_of(name) for name in outcomes}
-        sent_bytes, received_bytes = interface_bytes(outcomes, namespaces)
+        sent_bytes, received_bytes = interface_bytes(outcomes, namespaces, publishing)
         return {
             "outcomes": outcomes,
             "sent_bytes": sent_bytes,
