@@ -118,12 +118,30 @@ def _not_lost(outputs: TrialOutputs) -> Reason | None:
 
     Without such losses, publishers that may drop samples must have dropped all samples of this participant.
     """
-    ways = [way for node in (outputs.measurement.links or {}).values() for way in node.values()]
-    if any(way["lost"] or way["outage_drops"] for way in ways):
+    if _links_lost(outputs):
         return None
     if _publishers_drop(outputs) and _dropped_parts(outputs):
         return None
     return Reason(NO_SAMPLES, "a participant got no sample, and no link is known to have lost packets")
+
+
+def _links_lost(outputs: TrialOutputs) -> bool:
+    """Return whether emulated links lost packets."""
+    ways = [way for node in (outputs.measurement.links or {}).values() for way in node.values()]
+    return any(way["lost"] or way["outage_drops"] for way in ways)
+
+
+def _silent_flow(outputs: TrialOutputs) -> Reason | None:
+    """Check that each node of a graph got samples of each flow that was sent, unless links lost some."""
+    nodes = outputs.trial.cell.graph_nodes
+    if not nodes or _links_lost(outputs):
+        return None
+    for participant, summary in outputs.summaries.items():
+        for entry in (summary["flows"] or ()) if summary is not None else ():
+            if entry["role"] == SUBSCRIBER and entry["lost"] and not entry["received"]:
+                what = f"{nodes[participant].name} got no sample of {entry['flow']}"
+                return Reason(NO_SAMPLES, f"{what}, and no link is known to have lost packets")
+    return None
 
 
 def _dropped_parts(outputs: TrialOutputs) -> bool:
@@ -172,6 +190,7 @@ def _not_verified(outputs: TrialOutputs) -> Reason | None:
     """Return why an attempt in which all participants ended in order is not valid, or None."""
     return (
         _lost_samples(outputs)
+        or _silent_flow(outputs)
         or _other_links(outputs)
         or (_not_on_network(outputs) if outputs.trial.cell.uses_network else _not_in_memory(outputs))
         or _not_as_requested(outputs)

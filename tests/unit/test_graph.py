@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from k8sdds.analysis import link_conditions
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, budget_rows, judge_flows, trials_of
 from k8sdds.campaign import applications, contradictions, experiments
 from k8sdds.campaign.expansion import candidates, expand
@@ -428,6 +429,16 @@ def test_losses_of_a_best_effort_flow_are_a_result(recording: Recording) -> None
     imu = record["by_flow"]["imu"]
     assert (imu["lost"], imu["lost_percent"], imu["deadline_missed_percent"]) == (10, 5, 30)
     assert record["lost"] == 10 and record["lost_percent"] == 10 / 8
+
+
+def test_a_flow_that_never_arrives_is_a_result_only_if_links_lose_samples(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(recording, "sub0", "imu", received=0, lost=200, missed=200)
+    assert recording.record()["reason"].startswith("no-samples: planner got no sample of imu")
+    monkeypatch.setattr(link_conditions, "differing", lambda *_: "")
+    lost = {"node0": {"up": {"lost": 7, "outage_drops": 0}}}
+    assert recording.record(replace(recording.measurement(), links=lost))["valid"]
 
 
 def test_bytes_between_nodes_on_one_machine_need_no_link(recording: Recording) -> None:
