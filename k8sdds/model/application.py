@@ -15,7 +15,7 @@ from k8sdds.model import schedule_file
 from k8sdds.model.axis import OneOrMore, choices_of, require_unique
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.graph import MAX_FLOWS as MAX_GRAPH_FLOWS
-from k8sdds.model.graph import MAX_NODES, Graph, GraphError, GraphFlow, GraphNode
+from k8sdds.model.graph import MAX_NODES, RATE_DIGITS, Graph, GraphError, GraphFlow, GraphNode
 from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES, SAME_NODE, Layout
@@ -507,8 +507,9 @@ class Application(Strict):
                 flow.name,
                 flow.payload_bytes,
                 (reliability if flow.reliability == "any" else flow.reliability) == "reliable",
-                max(1, round(1000 * flow.deadline_ms)) if flow.deadline_ms else 0,
-                0 if flow.after else flow.rate,
+                # A deadline that is too long must not be too large for an integer.
+                max(1, round(min(1000 * flow.deadline_ms, 1e15))) if flow.deadline_ms else 0,
+                0 if flow.after else round(flow.rate, RATE_DIGITS),
                 tuple(flow.after),
                 round(1000 * flow.compute_ms),
             )

@@ -20,6 +20,11 @@ MAX_BYTES = 1 << 20
 """Largest text. k8sdds-perftest has the same limits."""
 MIN_SAMPLE_BYTES = 36
 """Smallest sample, which carries when its origin was due."""
+MIN_RATE = 0.001
+"""Least samples per second of a flow."""
+RATE_DIGITS = 6
+"""Digits after the decimal point of a rate."""
+MAX_DEADLINE_US = 10**12
 HEADER = "graph 1"
 """First statement of a text: the version of the format."""
 _NAME = re.compile(r"[a-z0-9_-]{1,60}")
@@ -80,7 +85,7 @@ class Graph:
 
     def __post_init__(self) -> None:
         # Each check relies on those before it.
-        for wrong in chain(_node_errors(self), _flow_errors(self)):
+        for wrong in chain(_node_errors(self), _flow_errors(self), _size_errors(self)):
             raise wrong
         try:
             _ = self._ordered
@@ -220,6 +225,14 @@ def _flow_errors(graph: Graph) -> Iterator[GraphError]:
         if flow.payload_bytes < MIN_SAMPLE_BYTES:
             why = f"a sample of a graph has at least {MIN_SAMPLE_BYTES} bytes, which carry its times"
             yield GraphError(why, "flows", index, "payload_bytes")
+        if not (flow.after or MIN_RATE <= flow.rate <= MAX_RATE):
+            why = (
+                f"a flow of a graph has {MIN_RATE:g} to {MAX_RATE:,.0f} samples per second, not {flow.rate:g}"
+            )
+            yield GraphError(why, "flows", index, "rate")
+        if flow.deadline_us > MAX_DEADLINE_US:
+            why = f"a deadline in a graph is at most {MAX_DEADLINE_US // 1000:,} ms"
+            yield GraphError(why, "flows", index, "deadline_ms")
         publishing = [node.name for node in graph._publishing[flow.name]]
         if len(publishing) != 1:
             names = f"the nodes {' and '.join(publishing[:2])} publish" if publishing else "no node publishes"
@@ -240,9 +253,16 @@ def _flow_errors(graph: Graph) -> Iterator[GraphError]:
                 yield GraphError(why, "flows", index, "after", place)
 
 
+def _size_errors(graph: Graph) -> Iterator[GraphError]:
+    if len(graph.text()) > MAX_BYTES:
+        yield GraphError(
+            f"a graph has at most {MAX_BYTES:,} bytes: leave out nodes, or shorten names", "nodes"
+        )
+
+
 def decimal(number: float) -> str:
     """Return a number without an exponent: 1500000, 0.5."""
-    return f"{number:.6f}".rstrip("0").rstrip(".")
+    return f"{number:.{RATE_DIGITS}f}".rstrip("0").rstrip(".")
 
 
 def digest(text: str) -> str:
@@ -327,7 +347,7 @@ def _flow(name: str, words: Sequence[str]) -> GraphFlow:
         name,
         _whole(found, "bytes", MIN_SAMPLE_BYTES, MAX_SAMPLE_BYTES),
         "reliable" in found,
-        _whole(found, "deadline_us", 1, 10**12),
+        _whole(found, "deadline_us", 1, MAX_DEADLINE_US),
         _rate(found["rate"]) if "rate" in found else 0,
         tuple(found["after"].split(",")) if "after" in found else (),
         _whole(found | {"compute_us": found.get("compute_us", "0")}, "compute_us", 0, 10**7),
@@ -348,6 +368,6 @@ def _whole(found: Mapping[str, str], key: str, least: int, most: int) -> int:
 
 
 def _rate(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", text) or not 0 < float(text) <= MAX_RATE:
-        raise ValueError(f"rate is a number above 0, at most {MAX_RATE:,.0f}, not {text[:40]!r}")
-    return float(text)
+    if not re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", text) or not MIN_RATE <= float(text) <= MAX_RATE:
+        raise ValueError(f"rate is a number from {MIN_RATE:g} to {MAX_RATE:,.0f}, not {text[:40]!r}")
+    return round(float(text), RATE_DIGITS)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from k8sdds.analysis import link_conditions
@@ -107,6 +109,9 @@ def test_a_file_becomes_the_text_that_each_node_reads(tmp_path: Path) -> None:
         ("[scan, imu], publishes: command}\n  motor: {subscribes: command}",
          "[scan], publishes: command}\n  motor: {subscribes: [command, imu]}", 15, "does not subscribe to imu: add imu to"),
         ("driver: {pub", "driver: {subscribes: scan, pub", 19, "samples go to other nodes"),
+        ("    rate: 200", "    rate: 0.0000004", 5, "a flow of a graph has 0.001 to 10,000,000 samples per second"),
+        ("deadline_ms: 20", "deadline_ms: 1e10", 17, "a deadline in a graph is at most 1,000,000,000 ms"),
+        ("deadline_ms: 20", "deadline_ms: 1e308", 17, "a deadline in a graph is at most 1,000,000,000 ms"),
         ("motor: {subscribes: command}", "motor: {}", 21, "has neither `publishes` nor `subscribes`"),
         ("payload_bytes: 64", "payload_bytes: 30", 9, "at least 36 bytes"),
         ("from: scan", "from: imu", 23, "command follows from scan (scan → command)"),
@@ -183,7 +188,8 @@ def test_comments_blanks_and_the_order_of_words_do_not_matter() -> None:
     [
         ("graph 1", "graph 2", "line 1: expected `graph 1`"),
         ("bytes 64", "bytes 35", "line 3: bytes is a whole number from 36"),
-        ("rate 100", "rate 1e3", "line 3: rate is a number above 0"),
+        ("rate 100", "rate 1e3", "line 3: rate is a number from 0.001"),
+        ("rate 100", "rate 0.0005", "line 3: rate is a number from 0.001"),
         ("rate 100", "", "line 3: flow imu has `rate` or `after`"),
         ("best-effort", "", "line 3: flow imu is `reliable` or `best-effort`"),
         ("deadline_us 10000", "", "line 3: deadline_us is a whole number"),
@@ -198,6 +204,32 @@ def test_comments_blanks_and_the_order_of_words_do_not_matter() -> None:
 def test_a_wrong_text_is_refused_with_its_line(old: str, new: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         graph.parse(TEXT.replace(old, new))
+
+
+@given(
+    st.floats(graph.MIN_RATE, graph.MAX_RATE),
+    st.one_of(st.none(), st.floats(1e-9, 1e9)),
+    st.floats(0, 10_000),
+)
+def test_the_text_of_an_application_states_its_graph(
+    rate: float, deadline_ms: float | None, compute_ms: float
+) -> None:
+    flows = [
+        {"name": "a", "payload_bytes": 64, "rate": rate, "deadline_ms": deadline_ms},
+        {"name": "b", "payload_bytes": 64, "after": "a", "compute_ms": compute_ms},
+    ]
+    nodes = {"x": {"publishes": "a"}, "y": {"subscribes": "a", "publishes": "b"}, "z": {"subscribes": "b"}}
+    own = Application.model_validate({"name": "any", "flows": flows, "nodes": nodes}).graph()
+    assert graph.parse(own.text()) == own
+    assert graph.normalized(own.text()) == own.text()
+
+
+def test_a_graph_that_is_too_large_is_refused() -> None:
+    names = [f"{'f' * 36}{index:03}" for index in range(200)]
+    flows = [{"name": name, "payload_bytes": 64, "rate": 1} for name in names]
+    nodes = {"source": {"publishes": names}} | {f"n{index}": {"subscribes": names} for index in range(200)}
+    with pytest.raises(ValidationError, match="a graph has at most 1,048,576 bytes"):
+        Application.model_validate({"name": "large", "flows": flows, "nodes": nodes})
 
 
 def test_a_trial_has_a_publisher_and_a_subscriber_even_if_every_node_subscribes() -> None:
