@@ -126,7 +126,7 @@ def _sweep(application: Application, flow: Flow, networks: Sequence[NetworkChoic
         "transport": ["unicast", "multicast"] if several else ["unicast"],
         "message_bytes": ["auto", "max"] if large else ["auto"],
     }
-    anything = any(each.reliability == "any" for each in (application.flows if application.nodes else [flow]))
+    anything = application.accepts_any if application.nodes else flow.reliability == "any"
     named = choices.middleware
     offered = [name for each in named for name in (middleware.OFFERED if each == ANY else (each,))]
     return Sweep.model_validate(

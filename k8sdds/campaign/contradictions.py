@@ -80,6 +80,7 @@ def unsupported(cell: Cell) -> str | None:
         return f"a sample of a {cell.test} test has at least {MIN_SAMPLE_BYTES} bytes"
     reason = (
         workload.unsupported(cell)
+        or _unsupported_graph(cell, workload.runs_graphs, implementation)
         or implementation.unsupported(cell)
         or _unsupported_without_network(cell, implementation)
     )
@@ -89,11 +90,6 @@ def unsupported(cell: Cell) -> str | None:
         return f"only a paced test follows a rate profile: set `test: paced`, or rate_profile to {CONSTANT}"
     if cell.schedule and not workload.load(cell).on_schedule:
         return "only a paced test follows a schedule: set `test: paced`, or leave out schedule"
-    if bool(cell.graph) != workload.runs_graphs:
-        return "only a graph test runs a graph: set `test: graph` and `graph`, or leave out both"
-    if cell.graph and not implementation.runs_graphs:
-        known = ", ".join(name for name, each in middleware.MIDDLEWARES.items() if each.runs_graphs)
-        return f"{cell.middleware} does not run graphs: set middleware to one of {known}"
     if cell.topics * cell.writers > MAX_WRITERS:
         return f"a publisher has at most {MAX_WRITERS} writers, not {cell.topics} × {cell.writers}"
     if cell.topics > 1 and cell.security != NONE:
@@ -112,6 +108,16 @@ def unsupported(cell: Cell) -> str | None:
     message, fragment = cell.message_bytes, cell.fragment_bytes
     if isinstance(message, int) and isinstance(fragment, int) and fragment > message:
         return f"fragment_bytes {fragment} does not fit in message_bytes {message}"
+    return None
+
+
+def _unsupported_graph(cell: Cell, of_test: bool, implementation: middleware.Middleware) -> str | None:
+    """Return why a cell does not run its graph, or the one that it does not have; `of_test`: its test needs one."""
+    if bool(cell.graph) != of_test:
+        return "only a graph test runs a graph: set `test: graph` and `graph`, or leave out both"
+    if cell.graph and not implementation.runs_graphs:
+        known = ", ".join(name for name, each in middleware.MIDDLEWARES.items() if each.runs_graphs)
+        return f"{cell.middleware} does not run graphs: set middleware to one of {known}"
     return None
 
 

@@ -181,11 +181,13 @@ def candidates(experiment: ApplicationExperiment) -> Candidates:
     """Return the configurations of an experiment's application, with the networks of its sweeps."""
     application = experiment.application
     link = experiment.link[0].link
+    # Nodes need the reliability of each flow: it is no choice unless a flow accepts any.
+    stated = {"reliability"} if application.nodes and not application.accepts_any else set()
     found: dict[tuple[str, ...], Candidate] = {}
     excluded: dict[str, tuple[dict[str, Any], str]] = {}
     for values in _combinations(experiment):
         cells = _cells(experiment, values, link)
-        labels = {name: shown(value) for name, value in values.items()}
+        labels = {name: shown(value) for name, value in values.items() if name not in stated}
         if why := _contradiction(application, cells):
             excluded.setdefault(why, (labels, why))
             continue
@@ -201,7 +203,7 @@ def _combinations(experiment: ApplicationExperiment) -> list[dict[str, Any]]:
         values: list[Any] = []
         for sweep in experiment.sweeps:
             values += [value for value in getattr(sweep, axis) if value not in values]
-        if axis == "reliability" and all(flow.reliability != "any" for flow in experiment.application.flows):
+        if axis == "reliability" and not experiment.application.accepts_any:
             values = values[:1]
         combinations = [combination | {axis: value} for combination in combinations for value in values]
     return combinations
@@ -303,6 +305,7 @@ def _cell_of(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Ce
         settings |= {
             "payload_bytes": whole.largest_bytes,
             "rate": whole.samples_per_s,
+            "reliability": "reliable" if whole.reliable else "best-effort",
             "publishers": len(whole.senders),
             "subscribers": len(whole.receivers),
         }

@@ -113,7 +113,7 @@ class K8sddsPerftest(Middleware):
         argv += _size_options(cell)
         argv += ["-receive", cell.receive_mode] if "receive_mode" in self.settings else []
         argv += command.topic_options(cell) + command.key_options(cell)
-        argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
+        argv += ["-bestEffort"] if cell.reliability == "best-effort" and not cell.graph else []
         argv += (
             [self.qos_option, str(paths.inputs.qos or self.qos_file(cell))] if self.takes_qos(cell) else []
         )

@@ -90,7 +90,9 @@ class Zenoh(K8sddsPerftest):
             return "QUIC always encrypts: set security to EncryptRTPS or {rtps: ENCRYPT}, or use zenoh"
         if self._mode != UDP and cell.capture:
             return "capture counts the IP fragments of samples in datagrams, not of streams: leave it out"
-        if cell.publishers > MAX_PUBLISHERS:
+        if (len(cell.participants) if cell.graph else cell.publishers) > MAX_PUBLISHERS:
+            if cell.graph:
+                return f"Zenoh has a port for each of {MAX_PUBLISHERS} nodes of a graph: give at most as many"
             return f"Zenoh has a port for each of {MAX_PUBLISHERS} publishers: give at most as many"
         if cell.instances * cell.topics * cell.writers > MAX_KEYS:
             return f"each instance of a writer is a key expression: give at most {MAX_KEYS} instances in all"

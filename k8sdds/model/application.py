@@ -532,6 +532,11 @@ class Application(Strict):
         return {name: machines.index(self.nodes[own.name].on) for name, own in members}, len(machines)
 
     @property
+    def accepts_any(self) -> bool:
+        """Whether the reliability of a flow is a choice."""
+        return any(flow.reliability == "any" for flow in self.flows)
+
+    @property
     def cells(self) -> int:
         """The number of cells of a configuration: each flow, or all of them as one graph."""
         return 1 if self.nodes else len(self.flows)

@@ -129,6 +129,11 @@ class Graph:
         return sum(self.rate(flow.name) for flow in self.flows)
 
     @property
+    def reliable(self) -> bool:
+        """Whether lost samples of any flow are sent again."""
+        return any(flow.reliable for flow in self.flows)
+
+    @property
     def largest_bytes(self) -> int:
         """The size of the largest sample."""
         return max(flow.payload_bytes for flow in self.flows)

@@ -212,7 +212,7 @@ def _confirm_file(application: Application, choices: Mapping[str, Any]) -> Ready
     measured = [file.name for file in _middleware_files(application, choices) if file.measured]
     network = label_without_engine(str(choices["network"]))
     sweeps = []
-    values = {key: choices["network" if key == "networks" else key] for key in applications.CHOSEN}
+    values = {key: choices.get("network" if key == "networks" else key) for key in applications.CHOSEN}
     for flow in application.flows[: application.cells]:
         chosen = (
             expansion.effective_graph(application, values)

@@ -279,6 +279,23 @@ def test_flows_of_any_reliability_make_two_graphs(tmp_path: Path) -> None:
     assert {cell.reliability for cell in on_host} == {"reliable"}
 
 
+def test_the_reliability_of_a_graph_follows_from_its_flows(tmp_path: Path) -> None:
+    mixed = load(tmp_path, FILE.replace("middleware: cyclonedds", "middleware: [zenoh, zenoh-udp]"))
+    found = candidates(applications.experiment(mixed))
+    assert {one.cells[0].middleware for one in found.measurable} == {"zenoh"}
+    assert any("reliability must be best-effort with zenoh-udp" in why for _, why in found.excluded)
+    # The flows state it, so it is no choice.
+    assert "reliability" not in dict(found.measurable[0].choices)
+    text = FILE.replace("missed_percent: 50", "reliability: best-effort").replace(
+        "after: [scan, imu]", "after: [scan, imu]\n    reliability: best-effort"
+    )
+    udp = load(tmp_path, text.replace("middleware: cyclonedds", "middleware: zenoh-udp"))
+    cell = candidates(applications.experiment(udp)).measurable[0].cells[0]
+    program = of(cell)
+    assert cell.reliability == "best-effort" and program is not None and program.drops(cell)
+    assert "-bestEffort" not in command_line(cell)
+
+
 def test_machines_are_nodes_of_the_testbed(tmp_path: Path) -> None:
     text = FILE.replace("driver: {", "driver: {on: robot, ").replace("planner: {", "planner: {on: base, ")
     cell = cell_of(load(tmp_path, text.replace("motor: {", "motor: {on: robot, ")))
@@ -293,7 +310,7 @@ def test_machines_are_nodes_of_the_testbed(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"graph": ""}, "a graph test needs `graph`"),
-        ({"middleware": "raw", "reliability": "best-effort", "payload_bytes": 64}, "raw does not run graphs"),
+        ({"middleware": "raw", "payload_bytes": 100_000}, "raw does not run graphs"),
         ({"instances": 3}, "a graph has no instances"),
         ({"security": "SignRTPS"}, "a graph has no security"),
         ({"test": "paced"}, "only a graph test runs a graph"),
@@ -308,7 +325,14 @@ def test_settings_that_graphs_do_not_have(settings: dict[str, Any], message: str
     ("middleware", "peers"), [("cyclonedds", ["::1", "::3"]), ("zenoh", ["::1", "::2", "::3"])]
 )
 def test_the_command_line_of_a_node(middleware: str, peers: list[str], tmp_path: Path) -> None:
-    cell = cell_of(load(tmp_path)).model_copy(update={"middleware": middleware})
+    argv = command_line(cell_of(load(tmp_path)).model_copy(update={"middleware": middleware}))
+    assert argv[:5] == ["/perftest", "-graph", "/in/graph.txt", "-node", "planner"]
+    assert [word for before, word in pairwise(argv) if before == "-peer"] == peers
+    assert not {"-pub", "-sub", "-dataLen", "-bestEffort", "-qosFile"} & set(argv)
+
+
+def command_line(cell: Cell) -> list[str]:
+    """Return the command line of the node `planner`."""
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
     endpoints = {
         f"{name}": Endpoint(f"::{n}", "eth0", None) for n, name in enumerate(("pub0", "sub0", "sub1"), 1)
@@ -316,12 +340,8 @@ def test_the_command_line_of_a_node(middleware: str, peers: list[str], tmp_path:
     paths = ParticipantPaths("/perftest", Path("/out"), Inputs(graph=Path("/in/graph.txt")))
     program = of(cell)
     assert program is not None
-    argv = program.command(
-        trial, Participant.named("sub0"), Surroundings(endpoints, 1, paths, None, [], "1")
-    ).argv
-    assert argv[:5] == ["/perftest", "-graph", "/in/graph.txt", "-node", "planner"]
-    assert [word for before, word in pairwise(argv) if before == "-peer"] == peers
-    assert not {"-pub", "-sub", "-dataLen", "-bestEffort", "-qosFile"} & set(argv)
+    surroundings = Surroundings(endpoints, 1, paths, None, [], "1")
+    return program.command(trial, Participant.named("sub0"), surroundings).argv
 
 
 # -- what a trial shows ---------------------------------------------------------------------------------------
