@@ -161,6 +161,9 @@ def expand(experiment: Experiment) -> Expansion:
     cells: dict[str, Cell] = {}
     where: dict[str, str] = {}
     for sweep in experiment.sweeps:
+        if any(sweep.graph) and sweep.reliability != [AXES["reliability"].default]:
+            why = f"{sweep.where}reliability: a graph states the reliability of each flow"
+            raise InputError(why, "leave out reliability")
         path = sweep.middleware_config
         checksums = [middleware.config_checksum(name, path) for name in sweep.middleware if path]
         checksum = {"middleware_config_sha256": checksums[0]} if checksums else {}

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
@@ -73,6 +73,8 @@ class Axis:
     """Whether a claim that does not name it is tested at every measured value. Otherwise at the default alone."""
     follows: tuple[str, ...] = ()
     """Settings, or `test`, that determine its value where users set none."""
+    graph: Literal["applies", "stated", "refused"] = "applies"
+    """Whether a graph test has it as others, states it in its text, or does not have it."""
     usual: Callable[[Mapping[str, Any]], Any] | None = None
     """Returns that value from a row of the tidy table; None if it is the default."""
     column: str = ""
@@ -179,6 +181,7 @@ def axes(model: type[BaseModel]) -> Mapping[str, Axis]:
             axis,
             name=name,
             key=name if axis.key == "" else axis.key,
+            follows=(*axis.follows, "graph") if axis.graph == "stated" else axis.follows,
             column=axis.column or name,
             default=_default(field),
             field=field,

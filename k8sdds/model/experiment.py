@@ -43,14 +43,11 @@ class Sweep(_Keys):
 
     @model_validator(mode="after")
     def _sizes_and_times_are_stated_once(self) -> Sweep:
-        stated = ("payload_bytes", "rate", "rate_profile")
+        # The reliability is a choice of applications with a graph.
+        of_graph = [name for name, axis in AXES.items() if axis.graph == "stated" and name != "reliability"]
         for key, what, names in (
-            ("schedule", "sizes and times", stated),
-            (
-                "graph",
-                "what is sent, and by which participants",
-                (*stated, "schedule", "publishers", "subscribers"),
-            ),
+            ("schedule", "sizes and times", ["payload_bytes", "rate", "rate_profile"]),
+            ("graph", "what is sent, and by which participants", of_graph),
         ):
             for name in names if any(getattr(self, key)) else ():
                 axis = AXES[name]

@@ -72,7 +72,12 @@ class MachineSettings(WorkloadSettings):
     policies: Annotated[
         int,
         Number,
-        Axis(NETWORK, lambda v: f"{v} {'policy' if v == 1 else 'policies'}" if v else "no policies", since=2),
+        Axis(
+            NETWORK,
+            lambda v: f"{v} {'policy' if v == 1 else 'policies'}" if v else "no policies",
+            since=2,
+            graph="refused",
+        ),
     ] = Field(
         default=0,
         ge=0,

@@ -83,7 +83,7 @@ class WorkloadSettings(Strict):
     )
     test_options: dict[str, Any] = Field(default_factory=dict)
     payload_bytes: Annotated[
-        int, Number, Axis(WORKLOAD, payload, sweep_default=1024, follows=("schedule", "graph"))
+        int, Number, Axis(WORKLOAD, payload, sweep_default=1024, follows=("schedule",), graph="stated")
     ] = Field(
         ge=1,
         le=MAX_SAMPLE_BYTES,
@@ -104,13 +104,13 @@ class WorkloadSettings(Strict):
         description="whether a publisher sends a copy to each subscriber, or one for all. `shared-memory`: no network,"
         " all participants on one node (`fastdds` or `zenoh`, network `host`)",
     )
-    reliability: Annotated[Reliability, Axis(DDS, str, in_captions=True)] = Field(
+    reliability: Annotated[Reliability, Axis(DDS, str, in_captions=True, graph="stated")] = Field(
         default="reliable", description="whether lost samples are sent again"
     )
-    publishers: Annotated[int, Number, Axis(WORKLOAD, counted("publisher"))] = Field(
+    publishers: Annotated[int, Number, Axis(WORKLOAD, counted("publisher"), graph="stated")] = Field(
         default=1, ge=1, le=MAX_PARTICIPANTS, description="number of publishers"
     )
-    subscribers: Annotated[int, Number, Axis(WORKLOAD, counted("subscriber"))] = Field(
+    subscribers: Annotated[int, Number, Axis(WORKLOAD, counted("subscriber"), graph="stated")] = Field(
         default=1, ge=1, le=MAX_PARTICIPANTS, description="number of subscribers"
     )
     middleware: Annotated[
@@ -135,6 +135,7 @@ class WorkloadSettings(Strict):
         Axis(
             DDS,
             named("security", NONE, "no security"),
+            graph="refused",
             values=SecurityChoice,
             choice=[],
             choice_as="levels of DDS Security, from `security/`; default: those that give what `security` of the"
@@ -152,6 +153,7 @@ class WorkloadSettings(Strict):
         Axis(
             DDS,
             named("qos"),
+            graph="refused",
             several=False,
             in_captions=True,
             any_in_claims=True,
@@ -196,6 +198,7 @@ class WorkloadSettings(Strict):
             WORKLOAD,
             lambda v: f"schedule {PurePath(v).name}" if v else "no schedule",
             since=5,
+            graph="refused",
             recorded_as="Name of the file with the recorded schedule, of which the run folder holds a copy."
             " `payload_bytes` is its largest sample, and `rate` its mean rate",
         ),
@@ -229,7 +232,10 @@ class WorkloadSettings(Strict):
         float,
         Number,
         Axis(
-            WORKLOAD, lambda v: f"{v:g} samples/s" if v else "unlimited rate", follows=("schedule", "graph")
+            WORKLOAD,
+            lambda v: f"{v:g} samples/s" if v else "unlimited rate",
+            follows=("schedule",),
+            graph="stated",
         ),
     ] = Field(
         default=0,
@@ -238,7 +244,10 @@ class WorkloadSettings(Strict):
         description="samples per second; 0: as fast as possible, in a latency test each after the reply to"
         " the previous one",
     )
-    rate_profile: Annotated[RateProfile, Axis(WORKLOAD, lambda v: f"{v} rate", since=2)] = Field(
+    rate_profile: Annotated[
+        RateProfile,
+        Axis(WORKLOAD, lambda v: f"{v} rate", since=2, graph="refused"),
+    ] = Field(
         default=CONSTANT,
         description="when the samples of a paced test are due: `constant`; `ramp:FROM` (from FROM samples per second to"
         " `rate` in `duration_s`); `burst:N` (N samples at a time, `rate` on average); or `on-off:ON:OFF` (`rate` for"
@@ -250,6 +259,7 @@ class WorkloadSettings(Strict):
         Axis(
             DDS,
             lambda v: f"batches of {payload(v)}" if v else "no batching",
+            graph="refused",
             choice=[0],
             choice_as="size of a batch in bytes; 0: no batching. A flow of which less than two samples fit has"
             " none",
@@ -284,7 +294,9 @@ class WorkloadSettings(Strict):
         " this setting",
     )
     instances: Annotated[
-        int, Number, Axis(DDS, lambda v: counted("instance")(v) if v else "no key", since=2)
+        int,
+        Number,
+        Axis(DDS, lambda v: counted("instance")(v) if v else "no key", since=2, graph="refused"),
     ] = Field(
         default=0,
         ge=0,
@@ -292,19 +304,19 @@ class WorkloadSettings(Strict):
         description="number of instances of a topic with a key, which a publisher writes in turn; 0: a topic"
         " without key",
     )
-    topics: Annotated[int, Number, Axis(DDS, counted("topic"), since=2)] = Field(
+    topics: Annotated[int, Number, Axis(DDS, counted("topic"), since=2, graph="refused")] = Field(
         default=1,
         ge=1,
         le=MAX_WRITERS,
         description="number of topics, to which each publisher writes in turn",
     )
-    writers: Annotated[int, Number, Axis(DDS, lambda v: f"{counted('writer')(v)} per topic", since=2)] = (
-        Field(
-            default=1,
-            ge=1,
-            le=MAX_WRITERS,
-            description="number of writers that each publisher has on each topic and uses in turn",
-        )
+    writers: Annotated[
+        int, Number, Axis(DDS, lambda v: f"{counted('writer')(v)} per topic", since=2, graph="refused")
+    ] = Field(
+        default=1,
+        ge=1,
+        le=MAX_WRITERS,
+        description="number of writers that each publisher has on each topic and uses in turn",
     )
     discovery: Annotated[
         Discovery, Axis(DDS, named("discovery by", "auto", "usual discovery"), any_in_claims=True)

@@ -12,7 +12,7 @@ from typing_extensions import override
 from k8sdds.model import graph
 from k8sdds.model.graph import Graph, GraphFlow
 from k8sdds.model.reason import NO_SAMPLES, Reason
-from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell, Trial
+from k8sdds.model.trial import AXES, PUBLISHER, SUBSCRIBER, Cell, Trial
 from k8sdds.perftest.command import Load
 from k8sdds.results import aggregate, histograms
 from k8sdds.results.metrics import Metrics
@@ -33,10 +33,7 @@ SHOWN = 3
 """Flows that one line names."""
 _COUNTS = ("sent", "scheduled", "late", "received", "lost", "duplicates", "out_of_order", "deadline_missed")
 """Counts that add up over flows."""
-_REFUSED = {
-    "schedule": "", "rate_profile": "constant", "batch_bytes": 0, "instances": 0, "topics": 1, "writers": 1, "qos": "",
-    "security": "none", "capture": False, "policies": 0,
-}  # fmt: skip
+_REFUSED = {axis.name: axis.default for axis in AXES.values() if axis.graph == "refused"} | {"capture": False}
 """Settings that graphs do not have, with the value that means none."""
 
 

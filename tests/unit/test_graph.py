@@ -23,7 +23,7 @@ from k8sdds.middleware import Surroundings, of
 from k8sdds.model import graph
 from k8sdds.model.application import Application
 from k8sdds.model.measurement import ClockError, Inputs, ParticipantPaths
-from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
+from k8sdds.model.trial import AXES, Cell, Endpoint, Participant, Trial
 from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import answer
 from k8sdds.results.record import checked
@@ -269,6 +269,35 @@ def test_ids_follow_from_the_content_of_the_graph(tmp_path: Path) -> None:
         f"name: text\nsweeps:\n  - networks: host\n    test: graph\n    graph: |\n{indented}      # same\n"
     )
     assert expand(experiments.load(str(path))).cells[0].cell_id == cell.cell_id
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("reliability: best-effort", "a graph states the reliability of each flow"),
+        ("publishers: 2", "a graph states what is sent, and by which participants: leave out publishers"),
+        ("rate: 7", "leave out rate"),
+    ],
+)
+def test_a_sweep_does_not_state_what_its_graph_states(setting: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "text.yaml"
+    indented = "".join(f"      {line}\n" for line in TEXT.splitlines())
+    path.write_text(
+        f"name: text\nsweeps:\n  - networks: host\n    {setting}\n    test: graph\n    graph: |\n{indented}"
+    )
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        expand(experiments.load(str(path)))
+    assert "text.yaml:" in error.value.message
+
+
+def test_each_setting_of_what_is_sent_is_known_to_graphs() -> None:
+    sent = {name: axis.graph for name, axis in AXES.items() if axis.scope in ("workload", "dds")}
+    applies = [name for name, graphs in sent.items() if graphs == "applies"]
+    # Another one here needs a decision: what does it mean for the nodes of an application?
+    assert applies == [
+        "test", "transport", "middleware", "middleware_config", "middleware_config_sha256", "schedule_sha256", "graph",
+        "message_bytes", "fragment_bytes", "discovery", "receive_mode", "publish_mode", "flow_bytes", "flow_period_ms",
+    ]  # fmt: skip
 
 
 def test_flows_of_any_reliability_make_two_graphs(tmp_path: Path) -> None:
