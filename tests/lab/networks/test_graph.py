@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.results import histograms
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import yaml_text
 from tests.conftest import Command
+from tests.measuring import last_attempts
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 UNDECIDED = 8
 """Exit code of a campaign with one repetition, which decides no requirement."""
+
+COMPUTED_NS = 1_990_000
+"""CPU time between the last input and a command, with the resolution of histograms."""
 
 APPLICATION = {
     "name": "three-nodes",
@@ -39,22 +44,27 @@ def test_each_node_receives_all_flows_at_once(k8sdds: Command, tmp_path: Path) -
     file = tmp_path / "three.yaml"
     file.write_text(yaml_text.dump(APPLICATION))
     done = k8sdds("run", str(file), "-o", str(tmp_path / "run"))
+    run, last = RunFolder.open(tmp_path / "run"), last_attempts(tmp_path / "run")
+    assert [record["reason"] for record in last if not record["valid"]] == [], done.stderr
     assert done.returncode == UNDECIDED, done.stderr
-    attempts = [record for record in RunFolder.open(tmp_path / "run").attempts() if record["valid"]]
-    assert {record["middleware"] for record in attempts} == {"cyclonedds", "fastdds"}
-    for record in attempts:
+    assert {record["middleware"] for record in last} == {"cyclonedds", "fastdds"}
+    for record in last:
         flows = record["by_flow"]
         assert {name: list(flow["subscribers"]) for name, flow in flows.items()} == {
             "scan": ["planner"], "imu": ["planner", "motor"], "command": ["motor"]
         }  # fmt: skip
-        assert flows["scan"]["sent"] == flows["scan"]["received"] == 100
-        assert flows["imu"]["sent"] == 200
+        assert (flows["scan"]["scheduled"], flows["imu"]["scheduled"]) == (100, 200)
+        # A busy machine sends fewer samples, but it counts each one.
         for flow in flows.values():
+            assert 0 < flow["sent"] <= flow["scheduled"]
             for counts in flow["subscribers"].values():
                 assert counts["received"] + counts["lost"] == flow["sent"]
+        scan, command = flows["scan"], flows["command"]
+        assert (scan["lost"], command["lost"]) == (0, 0)
         # Each command follows a scan; it was due when the scan had arrived, and sent after 2 ms of computing.
-        command = flows["command"]
-        assert command["sent"] == command["received"] == 100
-        assert command["delay_p50_us"] >= 2000
-        assert command["chain"]["delay_p50_us"] >= command["delay_p50_us"]
+        assert command["sent"] <= scan["received"] <= command["scheduled"] == 100
+        assert command["delay_count"] == command["chain"]["delay_count"] == command["received"]
+        logged = histograms.by_tag(run.raw(record["trial_id"], record["attempt"]))
+        assert logged["one_way:command"].minimum >= COMPUTED_NS
+        assert logged["chain:command"].minimum >= COMPUTED_NS
     assert "Chains of the most promising configuration" in done.stdout
