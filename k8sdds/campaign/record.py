@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +58,8 @@ def record(
     record.valid = True
     profile = validity.profile_of(outputs) if cell.profile else None
     if reason := reason or validity.reason(outputs, profile):
-        record.invalidate(reason)
-    record.warnings = [*disturbances.warnings(outputs), *invalid_facts]
+        record.invalidate(replace(reason, text=_named(cell, reason.text)))
+    record.warnings = [*(_named(cell, text) for text in disturbances.warnings(outputs)), *invalid_facts]
     _set_counts(record, outputs)
     workload = workloads.find(cell.test)
     workload.measure(record, outputs)
@@ -75,6 +77,13 @@ def record(
     if record.valid and (why := impossible_value(record.values())):
         record.invalidate(Reason(DAMAGED, why))
     return record
+
+
+def _named(cell: Cell, text: str) -> str:
+    """Return a message in which the name of its node in a graph follows that of each participant."""
+    for participant, node in cell.graph_nodes.items():
+        text = re.sub(rf"\b{participant}\b", f"{participant} ({node.name})", text)
+    return text
 
 
 def _set_surroundings(record: TrialRecord, measurement: Measurement) -> None:

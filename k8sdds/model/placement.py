@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, participants
+from k8sdds.model.trial import Cell, Participant, participants
 
 
 def numbered(cell: Cell, nodes: int) -> dict[Participant, int]:
@@ -44,12 +44,13 @@ def together(publishers: int, subscribers: int) -> dict[Participant, int]:
 def same_node(cell: Cell, places: Mapping[Participant, object]) -> tuple[Participant, Participant] | None:
     """Return a publisher and a subscriber on the same node, whose samples would not cross the network, or None.
 
-    Nodes of a graph may share a node, if one of them is not on that of the first publisher.
+    Nodes of a graph may share a node of the testbed, if samples of any flow cross a link.
     """
-    if cell.graph and any(it.subscribes and node != places[FIRST_PUBLISHER] for it, node in places.items()):
+    if cell.graph and crossing(cell, places):
         return None
-    for publisher, node in places.items():
-        for subscriber, other in places.items():
-            if publisher.publishes and subscriber.subscribes and node == other:
-                return publisher, subscriber
-    return None
+    return next((pair for pair in cell.pairs if places[pair[0]] == places[pair[1]]), None)
+
+
+def crossing(cell: Cell, places: Mapping[Participant, object]) -> tuple[Participant, Participant] | None:
+    """Return the first publisher and subscriber on different nodes, between which networks are observed, or None."""
+    return next((pair for pair in cell.pairs if places[pair[0]] != places[pair[1]]), None)

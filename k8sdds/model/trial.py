@@ -203,6 +203,11 @@ class Cell(MachineSettings):
         whole = graph.parse(self.graph)
         return self._pairs((flow.name, flow.name) for flow in whole.flows)
 
+    def name_of(self, participant: Participant) -> str:
+        """Return the name by which users know a participant: that of its node in a graph."""
+        node = self.graph_nodes.get(participant)
+        return node.name if node else participant.name
+
     @property
     def timed_pairs(self) -> list[tuple[Participant, Participant]]:
         """`pairs`, and the publisher of the origin of each chain with the subscribers at its end."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from k8sdds.deploy import clocks
 from k8sdds.model.measurement import ClockState
-from k8sdds.model.trial import Cell, participants
+from k8sdds.model.trial import Cell, Participant, participants
 from k8sdds.system.errors import K8sddsError
 from k8sdds.system.ssh import Connections, HostError, ScriptResult
 from k8sdds.testbeds.cluster import evidence
@@ -128,6 +128,12 @@ def pods(**nodes: str) -> dict[str, ReadyPod]:
     }
 
 
+def pairs(subscribers: int) -> list[tuple[Participant, Participant]]:
+    """Return the first publisher with each of these subscribers."""
+    publisher, *others = participants(1, subscribers)
+    return [(publisher, other) for other in others]
+
+
 def states(**errors_us: float | None) -> dict[str, ClockState]:
     return {
         node: ClockState("chrony", error_us, "true time", "" if error_us is not None else "chrony: stopped")
@@ -137,11 +143,19 @@ def states(**errors_us: float | None) -> dict[str, ClockState]:
 
 def test_the_worst_pair_of_machines_and_the_worse_reading_count() -> None:
     everyone = pods(pub0="a", sub0="b", sub1="c")
-    error = clock_error(participants(1, 2), everyone, [states(a=1, b=2, c=4), states(a=5, b=2, c=3)])
+    error = clock_error(pairs(2), everyone, [states(a=1, b=2, c=4), states(a=5, b=2, c=3)])
     assert (error.bound_us, error.source) == (9, "chrony")
     # Subscribers run on the publisher's machine or on b; the clocks of two subscribers are not compared.
     paired = pods(pub0="a1", sub0="a1", sub1="b")
-    assert clock_error(participants(1, 2), paired, [states(a1=1, b=2)] * 2).bound_us == 3
+    assert clock_error(pairs(2), paired, [states(a1=1, b=2)] * 2).bound_us == 3
+
+
+def test_clocks_of_nodes_of_a_graph_that_run_as_subscribers_are_compared() -> None:
+    publisher, *others = participants(1, 2)
+    readings = [states(a=0.1, b=5, c=5)] * 2
+    everyone = pods(pub0="a", sub0="b", sub1="c")
+    assert clock_error([(publisher, others[0]), (others[0], others[1])], everyone, readings).bound_us == 10
+    assert clock_error([(publisher, others[0])], pods(pub0="a1", sub0="a2"), []).bound_us == 0
 
 
 @pytest.mark.parametrize(
@@ -162,7 +176,7 @@ def test_the_worst_pair_of_machines_and_the_worse_reading_count() -> None:
 def test_an_unknown_clock_gives_no_bound_but_a_reason(
     readings: list[dict[str, ClockState]], reason: str
 ) -> None:
-    error = clock_error(participants(1, 1), pods(pub0="a", sub0="b"), readings)
+    error = clock_error(pairs(1), pods(pub0="a", sub0="b"), readings)
     assert error.bound_us is None and reason in error.source
 
 

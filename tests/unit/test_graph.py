@@ -23,12 +23,15 @@ from k8sdds.middleware import Surroundings, of
 from k8sdds.model import graph
 from k8sdds.model.application import Application
 from k8sdds.model.measurement import ClockError, Inputs, ParticipantPaths
+from k8sdds.model.placement import crossing, same_node
 from k8sdds.model.trial import AXES, Cell, Endpoint, Participant, Trial
 from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import answer
 from k8sdds.results.record import checked
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import interface_bytes
+from k8sdds.testbeds.lab.places import ends
+from k8sdds.testbeds.lab.topology import topology_of
 from tests.applications import folder
 from tests.unit.test_attempt import Recording
 
@@ -335,6 +338,36 @@ def test_machines_are_nodes_of_the_testbed(tmp_path: Path) -> None:
     assert (cell.placement, cell.crosses_links) == ("same-node", False)
 
 
+CAMERA = """\
+name: camera
+flows:
+  - {name: image, payload_bytes: 4096, rate: 30}
+  - {name: gps, payload_bytes: 64, rate: 5}
+nodes:
+  camera: {publishes: image, on: robot}
+  gps: {publishes: gps, on: base}
+  display: {subscribes: [image, gps], on: robot}
+choices: {networks: flannel-hostgw, middleware: cyclonedds, receive_mode: listener}
+"""
+
+
+def test_samples_of_one_flow_must_cross_a_link(tmp_path: Path) -> None:
+    cell = cell_of(load(tmp_path, CAMERA))
+    placed = {pod.participant: pod.node for pod in topology_of(cell).pods}
+    assert same_node(cell, placed) is None
+    # Networks are observed between these.
+    assert [cell.name_of(one) for one in crossing(cell, placed) or ()] == ["gps", "display"]
+    sender, receiver = ends(cell, topology_of(cell))
+    assert (sender.name, receiver.name) == ("pub1", "sub0")
+    # Two machines, but each flow stays on one.
+    apart = CAMERA.replace("subscribes: [image, gps], on: robot", "subscribes: image, on: robot")
+    apart = apart.replace("nodes:", "nodes:\n  log: {subscribes: gps, on: base}")
+    cell = cell_of(load(tmp_path, apart))
+    places = {pod.participant: pod.node for pod in topology_of(cell).pods}
+    pair = same_node(cell, places)
+    assert pair is not None and [cell.name_of(one) for one in pair] == ["camera", "display"]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -496,6 +529,11 @@ def test_delays_between_machines_need_synchronized_clocks(recording: Recording) 
     record = recording.record(replace(recording.measurement(), clock_error=error))
     assert record["delay_method"] == "synchronized clocks"
     assert record["by_flow"]["command"]["delay_p50_us"] > 500
+
+
+def test_reasons_name_the_nodes(recording: Recording) -> None:
+    record = recording.record(recording.measurement(sub1=-11))
+    assert "sub1 (motor)" in record["reason"]
 
 
 def test_a_document_without_a_count_is_no_report(recording: Recording) -> None:

@@ -96,7 +96,7 @@ def clocks(cluster: str, cell: Cell, pods: Mapping[str, ReadyPod]) -> Reading:
     ) -> Mapping[str, Any]:
         if before is None:
             return {}
-        return {"clock_error": clock_error(cell.participants, pods, [before, read()])}
+        return {"clock_error": clock_error(cell.timed_pairs, pods, [before, read()])}
 
     return Compared(read, fields)
 
@@ -183,38 +183,34 @@ def machines(ready_pods: Mapping[str, ReadyPod]) -> dict[str, str]:
 
 
 def clock_error(
-    participants: Sequence[Participant],
+    pairs: Iterable[tuple[Participant, Participant]],
     ready_pods: Mapping[str, ReadyPod],
     readings: Sequence[Mapping[str, ClockState]],
 ) -> ClockError:
-    """Return the largest possible difference between the clocks of a publisher and a subscriber.
+    """Return the largest possible difference between the clocks of two participants, one of which times the other.
 
     `readings`: the states of the clocks by node, before and after the trial.
     """
-    pods = {participant: ready_pods[participant.name] for participant in participants}
-    publishers = [pod for participant, pod in pods.items() if participant.publishes]
-    subscribers = [pod for participant, pod in pods.items() if participant.subscribes]
     nodes = machines(ready_pods)
-    pairs = {
-        (nodes[publisher.machine], nodes[subscriber.machine])
-        for publisher, subscriber in itertools.product(publishers, subscribers)
-        if publisher.machine != subscriber.machine
-    }
+    between = [tuple(ready_pods[one.name].machine for one in pair) for pair in pairs]
+    compared = {(nodes[one], nodes[other]) for one, other in between if one != other}
     errors_us: dict[str, float] = {}
     followed: dict[tuple[str, str], str] = {}
-    for node in sorted(set(itertools.chain.from_iterable(pairs))):
+    for node in sorted(set(itertools.chain.from_iterable(compared))):
         for reading in readings:
             state = reading.get(node, ClockState(reason=NO_ACCESS))
             if state.error_us is None:
                 return ClockError(None, f"{node}: {state.reason}")
             errors_us[node] = max(errors_us.get(node, 0.0), state.error_us)
             followed[state.program, state.reference] = node
+    if not compared:
+        return ClockError(0.0, "the clock of one machine")
     if len(followed) > 1:
         clocks = ", ".join(
             f"{node} {reference} by {program}" for (program, reference), node in followed.items()
         )
         return ClockError(None, f"the nodes follow different clocks: {clocks}")
-    bound_us = max(errors_us[publisher] + errors_us[subscriber] for publisher, subscriber in pairs)
+    bound_us = max(errors_us[one] + errors_us[other] for one, other in compared)
     ((program, _),) = followed
     return ClockError(bound_us, program)
 

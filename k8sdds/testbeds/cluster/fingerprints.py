@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell
+from k8sdds.model.placement import crossing
+from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.results.fingerprint import Fingerprint, unobserved
@@ -42,12 +43,12 @@ class Fingerprints:
         """Take the fingerprint of a cell's network, whose pods must be ready, unless it is known."""
         if self.of(cell) or not cell.crosses_links:
             return
-        sender = slots[FIRST_PUBLISHER.name]
-        source = self._pods.pod(sender)
-        receivers = (slots[subscriber.name] for subscriber in cell.subscribing)
-        receiver = next((slot for slot in receivers if self._pods.pod(slot).node != source.node), None)
-        if receiver is None:
+        places = {one: self._pods.pod(slots[one.name]).node for one in cell.participants}
+        pair = crossing(cell, places)
+        if pair is None:
             return  # the pods of another cell may be on different nodes
+        sender, receiver = (slots[one.name] for one in pair)
+        source = self._pods.pod(sender)
         try:
             taken = self._take_between(sender, receiver)
         except PrerequisiteError as error:

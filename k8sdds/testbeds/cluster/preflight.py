@@ -269,8 +269,9 @@ def placement_problems(
             continue
         pair = same_node(cell, places)
         if pair and cell.crosses_links:
+            names = f"{cell.name_of(pair[0])} and {cell.name_of(pair[1])}"
             what = (
-                f"{cell.describe()}: {pair[0]} and {pair[1]} are both on node {places[pair[0]]},"
+                f"{cell.describe()}: {names} are both on node {places[pair[0]]},"
                 " so samples would not cross a link"
             )
             problems.setdefault(what, Problem(what, "change the placement, or add a node", input=True))

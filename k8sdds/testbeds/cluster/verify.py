@@ -7,7 +7,6 @@ must have grown by at least the bytes that arrived at the subscribers (`campaign
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -137,7 +136,7 @@ class PathVerifier:
             return {field: None}, ""
         if not proof.links:
             return {field: None}, proof.unproven
-        nodes = {one.name: self.pods.pod(slots[one.name]).node for one in cell.subscribing}
+        nodes = self._receiving_nodes(cell, slots)
         before, now = self._last, self.probes.read_counters(nodes.values())
         self._last = {**before, **now} if now else {}
         if not now:
@@ -150,6 +149,15 @@ class PathVerifier:
         if cell.crosses_links:
             return {field: {name: moved[node][1] for name, node in nodes.items()}}, proof.unproven
         return {field: sum(sum(both) for both in moved.values())}, proof.unproven
+
+    def _receiving_nodes(self, cell: Cell, slots: Mapping[str, Slot]) -> dict[str, str]:
+        """Return the node of each subscriber that receives from another node, or of all if samples cross no link."""
+        places = {one: self.pods.pod(slots[one.name]).node for one in cell.participants}
+        return {
+            other.name: places[other]
+            for one, other in cell.pairs
+            if not cell.crosses_links or places[one] != places[other]
+        }
 
     def _verify_on_node(self, cell: Cell, slots: Mapping[str, Slot], multicast: bool) -> PathProof:
         """Verify that packets between pods on one node stay there."""
@@ -219,19 +227,21 @@ class PathVerifier:
     def _exchange_packets(
         self, cell: Cell, slots: Mapping[str, Slot], ready_pods: Mapping[str, ReadyPod], multicast: bool
     ) -> int:
-        """Send unfragmented packets of MTU size from each publisher to each subscriber and await replies.
+        """Send unfragmented packets of MTU size from each publisher to its subscribers and await replies.
 
         Returns the minimum number of bytes sent in each direction. Raises PrerequisiteError if a subscriber does not
         reply.
         """
         publishers = [publisher.name for publisher in cell.publishing]
-        ports = {subscriber.name: FIRST_PORT + subscriber.index for subscriber in cell.subscribing}
+        ports = {subscriber.name: FIRST_PORT + n for n, subscriber in enumerate(cell.subscribing)}
+        pairs = [(publisher.name, subscriber.name) for publisher, subscriber in cell.pairs]
         group, headers = GROUPS[cell.ip_family], IP_AND_UDP_HEADERS_BYTES[cell.ip_family]
         sizes = {name: (ready_pods[name].mtu_bytes or 1500) - headers for name in publishers}
-        listen_s = round(LISTEN_S + LISTEN_PER_PAIR_S * len(publishers) * len(ports))
+        listen_s = round(LISTEN_S + LISTEN_PER_PAIR_S * len(pairs))
         listen = [PROBE, "listen", "--for", str(listen_s), "--group", group, "--udp"]
         requests = []
-        for pub, (sub, port) in itertools.product(publishers, ports.items()):
+        for pub, sub in pairs:
+            port = ports[sub]
             address = host_and_port(ready_pods[sub].address, port)
             whole = ["--whole", "--bytes", str(sizes[pub]), "--count", str(WHOLE_PACKETS)]
             requests.append((pub, sub, f"whole packets of {sizes[pub] + headers} bytes", [address, *whole]))
@@ -273,8 +283,7 @@ def _path_evidence(cell: Cell, deployed: bool) -> PathEvidence | None:
 
 def _node_pairs(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> list[tuple[str, str]]:
     """Return the nodes of each publisher and each subscriber, each pair of nodes once."""
-    both = itertools.product(cell.publishing, cell.subscribing)
-    pairs = ((ready_pods[pub.name].node, ready_pods[sub.name].node) for pub, sub in both)
+    pairs = ((ready_pods[pub.name].node, ready_pods[sub.name].node) for pub, sub in cell.pairs)
     return list(dict.fromkeys((node, other) for node, other in pairs if node != other))
 
 

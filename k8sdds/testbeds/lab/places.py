@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from typing_extensions import override
 
+from k8sdds.model.placement import crossing
+from k8sdds.model.trial import Cell
 from k8sdds.networks.datapath import LabPod, Topology
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
@@ -69,18 +71,19 @@ class LabPlace(Place):
             raise PrerequisiteError(f"{self._name}: {message or f'`{argv[0]}` failed'}")
 
 
-def ends(topology: Topology) -> tuple[LabPod, LabPod]:
-    """Return the first publisher's pod, and that of a subscriber on another node."""
-    sender = next(pod for pod in topology.pods if pod.participant.publishes)
-    receiver = next(pod for pod in topology.pods if pod.participant.subscribes and pod.node != sender.node)
-    return sender, receiver
+def ends(cell: Cell, topology: Topology) -> tuple[LabPod, LabPod]:
+    """Return the pods of the first publisher and subscriber that are on different nodes."""
+    pods = {pod.participant: pod for pod in topology.pods}
+    pair = crossing(cell, {participant: pod.node for participant, pod in pods.items()})
+    assert pair is not None, "preflight checks refuse such a placement"
+    return pods[pair[0]], pods[pair[1]]
 
 
 def probed(lab_network: LabNetwork) -> Probed:
     """Return what a network is observed between: the pods of `ends`."""
     link = lab_network.plan.cell.link
     topology, attachments = lab_network.plan.topology, lab_network.plan.datapath.attachments
-    sender, receiver = ends(topology)
+    sender, receiver = ends(lab_network.plan.cell, topology)
     node = topology.nodes[sender.node].name
     return Probed(
         sender=LabPlace(sender.name, lab_network.enter(sender.name)),

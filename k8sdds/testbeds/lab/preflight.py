@@ -82,7 +82,8 @@ def _contradictions(cell: Cell) -> Iterator[tuple[str, str]]:
         yield from _no_outage(cell)
     places = {pod.participant: pod.node for pod in topology_of(cell).pods}
     if cell.crosses_links and (pair := same_node(cell, places)):
-        what = f"{pair[0]} and {pair[1]} are on node {places[pair[0]]}: their samples would not cross a link"
+        names = f"{cell.name_of(pair[0])} and {cell.name_of(pair[1])}"
+        what = f"{names} are on node {places[pair[0]]}: their samples would not cross a link"
         yield what, "change the placement"
 
 

@@ -84,15 +84,16 @@ def _verify_settings(lab_network: LabNetwork) -> None:
 
 def _ping_all(lab_network: LabNetwork) -> None:
     plan = lab_network.plan
-    sources = [pod.name for pod in plan.topology.pods if pod.participant.publishes]
-    targets = {
-        address: name
-        for name, attachment in plan.datapath.attachments.items()
-        for address in (attachment.address, attachment.other_address)
-        if name not in sources and address is not None
-    }
+    names = {one.name for one in plan.cell.participants}
     tries = LOSSY_TRIES if plan.cell.link.loses_packets else 1
-    for source in sources:
+    for source in (one.name for one in plan.cell.publishing):
+        receivers = {other.name for one, other in plan.cell.pairs if one.name == source}
+        targets = {
+            address: name
+            for name, attachment in plan.datapath.attachments.items()
+            for address in (attachment.address, attachment.other_address)
+            if (name in receivers or name not in names) and address is not None
+        }
         unanswered: dict[str, str] = dict.fromkeys(targets, "")
         for _ in range(tries):
             unanswered = _unanswered(lab_network, source, list(unanswered))
@@ -127,7 +128,7 @@ def _unanswered(lab_network: LabNetwork, source: str, addresses: Sequence[str]) 
 def _verify_policies(lab_network: LabNetwork) -> str:
     """Verify that the policies allow a participant and deny another node, and describe it."""
     topology, between = lab_network.plan.topology, probed(lab_network)
-    sender, receiver = ends(topology)
+    sender, receiver = ends(lab_network.plan.cell, topology)
     assert between.node is not None
     count, node = topology.policies, topology.nodes[sender.node].name
     count_sent = PACKETS if between.loses_packets else probing.DATAGRAMS

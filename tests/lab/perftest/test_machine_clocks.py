@@ -159,7 +159,7 @@ class Trials:
         readings = [states(publisher, subscriber)] if compares_clocks else []
         summaries = self._summaries(places, folder, payload_bytes)
         readings += [states(publisher, subscriber)] if compares_clocks else []
-        error = clock_error(cell.participants, pods, readings) if compares_clocks else None
+        error = clock_error(cell.pairs, pods, readings) if compares_clocks else None
         trial = Trial(cell=cell, testbed="cluster", repetition=0, duration_s=SECONDS, warmup_s=0.1)
         outputs = TrialOutputs(trial, Measurement({}, None, {}, clock_error=error), folder, summaries)
         record = Metrics()
