@@ -101,7 +101,8 @@ def show(answer: Answer, console: Console) -> None:
     for table in tables(answer):
         console.print()
         paragraph(console, table.caption, style="bold")
-        table.print(console, MAX_FLOWS if table.heads == _OF_FLOWS else MAX_ROWS)
+        by_flow = answer.evidence.application.nodes and table.heads[:1] == ["flow"]
+        table.print(console, MAX_FLOWS if by_flow else MAX_ROWS)
     console.print()
     paragraph(console, _legend(answer), style="dim")
     for line in findings(answer):
@@ -218,16 +219,24 @@ def _measured_flows(application: Application) -> str:
 
 
 def _first_to_fail(best: Ranked) -> str:
-    """Return which requirement of a flow or chain is nearest to its limit, or beyond it by most; empty without any."""
-    shares = {
-        each.requirement: selection.share_of_limit(each.requirement, each.value)
-        for each in best.judgements
-        if each.requirement.flow and each.value is not None
-    }
-    if not any(shares.values()):
+    """Return which requirement fails first: one that is not met or not known, or the nearest to its limit.
+
+    Empty without a requirement, or if all values are 0.
+    """
+    ranked = sorted(best.judgements, key=_urgency, reverse=True)
+    if not ranked or _urgency(ranked[0]) == (0, 0.0):
         return ""
-    first = max(shares, key=lambda requirement: shares[requirement])
-    return f"{first.describe()}, which is at {100 * shares[first]:.3g} % of its limit"
+    first = ranked[0]
+    if first.value is None:
+        return f"{first.requirement.describe()}, of which no value is known ({first.why})"
+    share = selection.share_of_limit(first.requirement, first.value)
+    return f"{first.requirement.describe()}, which is at {_number(100 * share)} % of its limit"
+
+
+def _urgency(judged: Judgement) -> tuple[int, float]:
+    """Return how soon a requirement fails: its verdict, whether it is known, and its value relative to the limit."""
+    share = 0.0 if judged.value is None else selection.share_of_limit(judged.requirement, judged.value)
+    return (2 if judged.verdict == NOT_MET else 1 if judged.value is None else 0), share
 
 
 def findings(answer: Answer) -> list[str]:
@@ -293,6 +302,10 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
                 measured = replace(measured, small=each.why)
             sign = _SIGNS[each.verdict] if each in best.judgements else _NO_SIGN
             rows.append([replace(sign, text=where), Cell(each.requirement.text), measured, Cell(str(each.n))])
+    if answer.evidence.application.nodes:
+        # There may be hundreds: first those that matter.
+        signs = [_SIGNS[verdict].sign for verdict in (NOT_MET, UNDECIDED, MET)] + [_NO_SIGN.sign]
+        rows.sort(key=lambda row: signs.index(row[0].sign))
     return rows
 
 

@@ -681,6 +681,28 @@ def test_the_answer_has_tables_of_flows_and_chains(recording: Recording, tmp_pat
     assert confirm.cells[0].model_copy(update=same).canonical() == cell.canonical()
 
 
+def test_the_first_to_fail_is_one_that_failed(recording: Recording, tmp_path: Path) -> None:
+    # The node computes too slowly, so that nothing is known of the chain.
+    change(recording, "sub0", "command", sent=68, not_sent=132)
+    change(recording, "sub1", "command", sent=68, received=68, missed=0)
+    record = recording.record()
+    experiment = applications.experiment(load(tmp_path))
+    kept = ("by_flow", "sent", "received", "lost", "lost_percent", "tail_episodes", "missing")
+    run = folder(tmp_path / "run", experiment, **{key: record[key] for key in kept})
+    found = answer(evidence.of_own_run(run, experiment))
+    first = next(sentence for sentence in results.lead(found) if sentence.startswith("The first to fail"))
+    assert first == "The first to fail is command: 98 % of 100 samples/s, which is at 3,300 % of its limit."
+    requirements, *_ = results.tables(found)
+    signs = [row[0].sign for row in requirements.rows]
+    assert signs[:2] == ["✗", "?"] and "?" not in signs[2:]
+    # Without the one that failed, the unknown one is the worst case.
+    judged = [each for each in found.ranked[0].judgements if each.verdict != NOT_MET]
+    text = results._first_to_fail(replace(found.ranked[0], judgements=tuple(judged)))
+    assert text.startswith(
+        "reaction: p50 chain <= 1 s, of which no value is known (66 % of the values are missing"
+    )
+
+
 def test_trials_of_a_graph_are_no_evidence_about_other_applications(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="only a run folder of it"):
         evidence.of_folders(load(tmp_path), ["nowhere"])
