@@ -24,6 +24,9 @@ otherwise it would be the value of a few stalls or outliers. k8sdds-perftest use
 NOTHING_ARRIVED = "no sample arrived"
 """Why times are null if a subscriber got no sample: the mean of the others would be too low."""
 
+EACH_FLOW = "each flow and chain has its own, in by_flow"
+"""Why times of a graph are null: flows with many samples would hide those with few."""
+
 EPISODES = "_episodes"
 """Suffix of the tag of a line with episodes: the count of a value is the number of episodes above it."""
 

@@ -16,7 +16,6 @@ from k8sdds.model.trial import AXES, PUBLISHER, SUBSCRIBER, Cell, Trial
 from k8sdds.perftest.command import Load
 from k8sdds.results import aggregate, histograms
 from k8sdds.results.metrics import Metrics
-from k8sdds.system.numbers import number
 from k8sdds.workloads import latencies, paced
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import RATE_MISSED, Workload
@@ -29,6 +28,8 @@ Entry = Mapping[str, Any]
 
 DELAY, CHAIN = ("one_way", "one_way_realtime"), ("chain", "chain_realtime")
 """First parts of the tags of delays, by one clock or by those of several machines; the flow follows after a colon."""
+_MERGED = tuple(f"delay_{quantity}_us" for quantity in histograms.QUANTITIES)
+"""Delays of all flows together, which a record does not have."""
 SHOWN = 3
 """Flows that one line names."""
 _COUNTS = ("sent", "scheduled", "late", "received", "lost", "duplicates", "out_of_order", "deadline_missed")
@@ -87,11 +88,7 @@ class GraphTest(Workload):
         record.deadline_missed_percent = aggregate.ratio(record.deadline_missed, due, 100)
         realtime = any(tag.startswith(f"{DELAY[1]}:") for tag in outputs.latencies)
         record.delay_method = paced.SYNCHRONIZED_CLOCKS if realtime else paced.SHARED_CLOCK
-        unsent = max(_unsent_percent(flow, reports) for flow in ([name] for name in own))
-        undelivered = aggregate.ratio(due - (record.received or 0), due, 100) or 0.0
-        missing = unsent if outputs.trial.cell.link.loses_packets else undelivered
-        arrived = all(each["delay_count"] for each in own.values())
-        _set_delays(record, outputs, DELAY, reports, missing if arrived else None)
+        record.missing = dict.fromkeys(_MERGED, histograms.EACH_FLOW)
 
     @override
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
@@ -133,8 +130,6 @@ class GraphTest(Workload):
             worst = sorted(counts, key=lambda name: -counts[name])
             named = ", ".join(f"{name} {counts[name]}" for name in worst[:SHOWN])
             parts.append(f"{sum(counts.values())} {what}{f' ({named})' if named else ''}")
-        if record.delay_p90_us is not None:
-            parts.append(f"p90 delay {number(record.delay_p90_us / 1000)} ms")
         return ", ".join(parts)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from k8sdds.analysis import link_conditions
+from k8sdds.analysis import link_conditions, missing
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, budget_rows, judge_flows, trials_of
 from k8sdds.campaign import applications, contradictions, experiments
 from k8sdds.campaign.expansion import candidates, expand
@@ -27,6 +27,8 @@ from k8sdds.model.placement import crossing, same_node
 from k8sdds.model.trial import AXES, Cell, Endpoint, Participant, Trial
 from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import answer
+from k8sdds.report.figures import details
+from k8sdds.results import histograms
 from k8sdds.results.record import checked
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import interface_bytes
@@ -433,6 +435,11 @@ def test_recorded_files_give_the_recorded_values(recording: Recording) -> None:
     # The delay begins when the last input arrived and includes 500 µs of computing; the chain begins when the scan was due.
     assert command["chain"]["delay_p50_us"] > command["delay_p50_us"] > 500
     assert record["sent"] == 800 and record["received"] == 800 and record["lost_percent"] == 0
+    # One number of all flows would be that of the flow with the most samples.
+    assert record["delay_p90_us"] is None and record["missing"]["delay_p90_us"] == histograms.EACH_FLOW
+    assert details.shares(record) == []
+    row = {**record, "network_label": "host"}
+    assert missing.remedy([row], "delay_p90_us").startswith("read by_flow")
 
 
 @pytest.mark.parametrize(

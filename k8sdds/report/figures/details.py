@@ -59,7 +59,12 @@ def fairness(content: Content, setting: Setting, folder: Path) -> Figure | None:
 
 
 def shares(row: Row) -> list[float]:
-    """Return the samples of each subscriber in percent of their mean; empty if they were not recorded."""
+    """Return the samples of each subscriber in percent of their mean; empty if they were not recorded.
+
+    Nodes of a graph subscribe to different flows.
+    """
+    if row.get("by_flow"):
+        return []
     delivered = (row["link_bytes"] or {}).get("delivered_samples") or {}
     values = [value for value in delivered.values() if value is not None]
     mean = sum(values) / len(values) if values else 0
