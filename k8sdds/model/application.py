@@ -164,7 +164,8 @@ class Flow(Strict):
     deadline_ms: float | None = Field(
         default=None,
         gt=0,
-        description="a sample that arrives later after it was due counts as missed; default: one period of `rate`",
+        description="a sample that arrives later after it was due counts as missed; default: one period of `rate`, of"
+        " flows with `after` that of the first flow of the chain",
     )
     delay: Annotated[list[Annotated[str, AfterValidator(_is_bound)]], OneOrMore, Field(max_length=8)] = Field(
         default=[],
@@ -185,13 +186,14 @@ class Flow(Strict):
 
     @model_validator(mode="after")
     def _states_sizes_and_times_once(self) -> Flow:
+        if self.after and self.schedule:
+            raise mistake("its samples follow those of other flows: leave out schedule or after", "schedule")
         for name in ("payload_bytes", "rate"):
             if self.schedule and not self.schedule_sha256 and getattr(self, name):
                 raise mistake(f"the schedule states sizes and times: leave out {name}", name)
             if not self.schedule and not getattr(self, name) and not (self.after and name == "rate"):
-                raise mistake("this key is missing; or name a file as `schedule`", name)
-        if self.after and self.schedule:
-            raise mistake("its samples follow those of other flows: leave out schedule or after", "schedule")
+                after = ", or flows as `after`" if name == "rate" else ""
+                raise mistake(f"this key is missing; or name a file as `schedule`{after}", name)
         if self.compute_ms and not self.after:
             raise mistake("has no effect without `after`", "compute_ms")
         if self.schedule_sha256 and not (self.schedule and self.payload_bytes and self.rate):

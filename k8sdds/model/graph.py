@@ -184,11 +184,12 @@ class Graph:
         return rates
 
     def with_deadlines(self) -> Graph:
-        """Return the graph with one period as the deadline of each flow that has none."""
-        flows = (
-            flow if flow.deadline_us else replace(flow, deadline_us=max(1, round(1e6 / self.rate(flow.name))))
-            for flow in self.flows
-        )
+        """Return the graph with one period of its origin as the deadline of each flow that has none."""
+
+        def period_us(flow: GraphFlow) -> int:
+            return max(1, round(1e6 / self.rate(self.chain(flow.name)[0])))
+
+        flows = (replace(flow, deadline_us=flow.deadline_us or period_us(flow)) for flow in self.flows)
         return Graph(tuple(flows), self.nodes)
 
 
@@ -248,6 +249,8 @@ def _flow_errors(graph: Graph) -> Iterator[GraphError]:
                 f"no node subscribes to flow {flow.name}: list it in `subscribes` of a node, or leave it out"
             )
             yield GraphError(why, "flows", index, "name")
+        if flow.name in flow.after:
+            yield GraphError(f"flow {flow.name} needs its own samples: leave it out", "flows", index, "after")
         for place, why in _listed_wrongly(flow.after, graph):
             yield GraphError(f"flow {flow.name}: {why}", "flows", index, "after", place)
         publisher = graph.publisher(flow.name)
@@ -348,6 +351,8 @@ def _flow(name: str, words: Sequence[str]) -> GraphFlow:
         raise ValueError(f"flow {name} has `rate` or `after`")
     if ("reliable" in found) == ("best-effort" in found):
         raise ValueError(f"flow {name} is `reliable` or `best-effort`")
+    if needed := [key for key in ("bytes", "deadline_us") if key not in found]:
+        raise ValueError(f"flow {name} needs {needed[0]}")
     return GraphFlow(
         name,
         _whole(found, "bytes", MIN_SAMPLE_BYTES, MAX_SAMPLE_BYTES),

@@ -113,6 +113,9 @@ def test_a_file_becomes_the_text_that_each_node_reads(tmp_path: Path) -> None:
         ("after: [scan, imu]", "after: [scan, gps]", 15, "there is no flow 'gps' (known: scan, imu, command)"),
         ("[scan, imu], publishes: command}\n  motor: {subscribes: command}",
          "[scan], publishes: command}\n  motor: {subscribes: [command, imu]}", 15, "does not subscribe to imu: add imu to"),
+        ("after: [scan, imu]", "after: [scan, command]", 15, "flow command needs its own samples: leave it out"),
+        ("    compute_ms: 0.5", "    schedule: a.txt", 16, "its samples follow those of other flows"),
+        ("after: [scan, imu]", "after: []", 13, "or name a file as `schedule`, or flows as `after`"),
         ("driver: {pub", "driver: {subscribes: scan, pub", 19, "samples go to other nodes"),
         ("    rate: 200", "    rate: 0.0000004", 5, "a flow of a graph has 0.001 to 10,000,000 samples per second"),
         ("deadline_ms: 20", "deadline_ms: 1e10", 17, "a deadline in a graph is at most 1,000,000,000 ms"),
@@ -170,6 +173,12 @@ def test_what_needs_nodes_is_refused_without_them(tmp_path: Path) -> None:
     assert Application.model_validate(many | {"nodes": nodes}).cells == 1
 
 
+def test_the_usual_deadline_is_the_period_of_the_origin(tmp_path: Path) -> None:
+    command = load(tmp_path, FILE.replace("    deadline_ms: 20\n", "")).graph().flow("command")
+    # Its rate is that of imu, but its first input is scan.
+    assert command.deadline_us == 5000
+
+
 def test_what_follows_from_nodes_follows_changes(tmp_path: Path) -> None:
     path = tmp_path / "robot.yaml"
     path.write_text(FILE)
@@ -197,7 +206,7 @@ def test_comments_blanks_and_the_order_of_words_do_not_matter() -> None:
         ("rate 100", "rate 0.0005", "line 3: rate is a number from 0.001"),
         ("rate 100", "", "line 3: flow imu has `rate` or `after`"),
         ("best-effort", "", "line 3: flow imu is `reliable` or `best-effort`"),
-        ("deadline_us 10000", "", "line 3: deadline_us is a whole number"),
+        ("deadline_us 10000", "", "line 3: flow imu needs deadline_us"),
         ("best-effort", "best-effort keyed", "line 3: unexpected 'keyed'"),
         ("node motor", "node planner", "line 7: planner is stated twice"),
         ("node motor", "node Motor", "line 7: 'Motor' is not a name"),
