@@ -186,7 +186,9 @@ class Metrics(BaseModel):
     by_flow: dict[str, Any] | None = column("delay", "participants",
         "What was measured of each flow of a graph: its metrics as in this record (`sent`, `lost_percent`, `delay_p90_us`, …),"
         " its `publisher`, the delays of its `chain` from when its origin was due, and the `received`, `lost` and `missed`"
-        " samples of each of its `subscribers`", only=SOME_TESTS)
+        " samples of each of its `subscribers`. `sent` of a `chain` are the samples to which its origin leads, `lost` those"
+        " that were lost or not sent at any flow of it. Delays of all flows together are null, and what publishers and"
+        " subscribers used: most nodes are both", only=SOME_TESTS)
     delay_count: int | None = column("delay", "subscribers", "Number of measured delays, over all subscribers")
     delay_mean_us: float | None = metric("mean delay", "µs", "delay", "subscribers",
         "Mean delay from when a sample was due by the offered rate until the subscriber had it; all subscribers")

@@ -159,9 +159,9 @@ def _reports(outputs: TrialOutputs) -> dict[str, Reports]:
 
 
 def _due(whole: Graph, flow: str, sent: Entry, trial: Trial) -> int:
-    """Return how many samples of a flow a node had to send, or its share of those of the first flows of its chain.
+    """Return how many samples of a flow were due: as many as its node reported, or as the rates of its inputs give.
 
-    A node knows only of inputs that arrived, so samples that were not sent or lost before do not count for it.
+    A node knows only of inputs that arrived. Those that were lost, or never sent, make its own count too small.
     """
     return max(sent.get("samples") or 0, math.floor(whole.rate(flow) * trial.duration_s))
 
