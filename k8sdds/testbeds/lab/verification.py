@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -86,8 +87,10 @@ def _ping_all(lab_network: LabNetwork) -> None:
     plan = lab_network.plan
     names = {one.name for one in plan.cell.participants}
     tries = LOSSY_TRIES if plan.cell.link.loses_packets else 1
-    for source in (one.name for one in plan.cell.publishing):
-        receivers = {other.name for one, other in plan.cell.pairs if one.name == source}
+    receivers_of: dict[str, set[str]] = defaultdict(set)
+    for one, other in plan.cell.pairs:
+        receivers_of[one.name].add(other.name)
+    for source, receivers in receivers_of.items():
         targets = {
             address: name
             for name, attachment in plan.datapath.attachments.items()
