@@ -25,7 +25,7 @@ constexpr uint16_t to_all = 0xffff;           // addresses an announcement to al
 
 constexpr const char* throughput_topic = "k8sdds/throughput";
 constexpr const char* latency_topic = "k8sdds/latency";
-constexpr const char* flow_topic_prefix = "k8sdds/flow/";  // and the name of the flow
+constexpr const char* flow_topic_prefix = "k8sdds/flow_";  // and the name of the flow
 constexpr const char* announcement_topic = "k8sdds/announcement";
 
 enum class Role : uint8_t { publisher = 0, subscriber = 1, node = 2 };     // node: of a graph, publishes and subscribes

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from perftest_tools import FOLDERS, REPOSITORY, TIMEOUT_S, Perftest, tool
+from perftest_tools import FOLDERS, REPOSITORY, TIMEOUT_S, Perftest, end_all, tool
 from security_files import Files
 
 ROS2, PLAIN = "ros2-fastdds", "ros2-fastdds-plain"
@@ -37,6 +37,30 @@ def test_all_samples_arrive(perftest, receive, test):
 @pytest.mark.parametrize("length", [28, 1024, 65536, 1_000_000])
 def test_samples_of_every_length(perftest, length):
     check_complete(*perftest.pair("-dataLen", length, middleware=ROS2))
+
+
+def test_nodes_of_a_graph(perftest, tmp_path):
+    graph = tmp_path / "graph.txt"
+    graph.write_text(
+        "graph 1\n"
+        "flow front-camera bytes 200000 rate 50 reliable\n"
+        "flow 2nd_imu bytes 40 rate 100 best-effort\n"
+        "flow objects bytes 1000 after front-camera,2nd_imu reliable\n"
+        "node sensors publishes front-camera,2nd_imu\n"
+        "node detector subscribes front-camera,2nd_imu publishes objects\n"
+        "node planner subscribes objects\n"
+    )
+    sensors, detector, planner = (
+        perftest.node(graph, node, middleware=ROS2) for node in ("sensors", "detector", "planner")
+    )
+    end_all(sensors, detector, planner)
+    received = [
+        flow for node in (detector, planner) for flow in node.k8sdds["flows"] if flow["role"] == "subscriber"
+    ]
+    assert [flow["flow"] for flow in received] == ["front-camera", "2nd_imu", "objects"]
+    for flow in received:
+        assert flow["received"] + flow["lost"] == flow["sent"] > 0
+        assert flow["lost"] == 0 or flow["flow"] == "2nd_imu"
 
 
 def test_samples_of_varying_lengths(perftest, tmp_path):
