@@ -126,7 +126,7 @@ def _sweep(application: Application, flow: Flow, networks: Sequence[NetworkChoic
         "transport": ["unicast", "multicast"] if several else ["unicast"],
         "message_bytes": ["auto", "max"] if large else ["auto"],
     }
-    anything = application.accepts_any if application.nodes else flow.reliability == "any"
+    anything = application.accepts_any if application.at_once else flow.reliability == "any"
     named = choices.middleware
     offered = [name for each in named for name in (middleware.OFFERED if each == ANY else (each,))]
     return Sweep.model_validate(
@@ -142,7 +142,7 @@ def _sweep(application: Application, flow: Flow, networks: Sequence[NetworkChoic
 
 def sent(application: Application, flow: Flow) -> dict[str, Any]:
     """Return the keys of a sweep that measures a flow, or all as a graph, with any choices."""
-    if not application.nodes:
+    if not application.at_once:
         return flow.sent
     placement, nodes = application.placement
     return {"test": "graph", "graph": application.graph().text(), "placement": placement, "nodes": nodes}

@@ -185,7 +185,7 @@ def candidates(experiment: ApplicationExperiment) -> Candidates:
     application = experiment.application
     link = experiment.link[0].link
     # Nodes need the reliability of each flow: it is no choice unless a flow accepts any.
-    stated = {"reliability"} if application.nodes and not application.accepts_any else set()
+    stated = {"reliability"} if application.at_once and not application.accepts_any else set()
     found: dict[tuple[str, ...], Candidate] = {}
     excluded: dict[str, tuple[dict[str, Any], str]] = {}
     for values in _combinations(experiment):
@@ -215,7 +215,7 @@ def _combinations(experiment: ApplicationExperiment) -> list[dict[str, Any]]:
 def _cells(experiment: ApplicationExperiment, values: Mapping[str, Any], link: Link) -> tuple[Cell, ...]:
     """Return the cells of a configuration: that of its graph, or one for each flow."""
     application = experiment.application
-    if application.nodes:
+    if application.at_once:
         sweep = experiment.sweeps[0]
         settings = {name: getattr(sweep, name)[0] for name in LISTS} | effective_graph(application, values)
         return (_cell_of(experiment, sweep, settings | {"link": link}),)
@@ -262,7 +262,7 @@ def effective(flow: Flow, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def background(application: Application, flow: Flow, transport: str) -> Background:
     """Return the other flows as the background of one flow: UDP streams with the same payload rate."""
-    apart = application.together and not application.nodes
+    apart = application.together and not application.at_once
     others = [other for other in application.flows if other is not flow] if apart else []
 
     def copies(other: Flow) -> int:

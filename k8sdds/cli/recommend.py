@@ -142,7 +142,7 @@ def _sent(application: Application) -> tuple[Any, ...]:
     """Return the flows of an application without their requirements."""
     return (
         application.together,
-        application.nodes and application.graph().text(),
+        application.at_once and application.graph().text(),
         *(
             (flow.name, flow.sent | {"schedule": flow.schedule_sha256}, flow.reliability)
             for flow in application.flows

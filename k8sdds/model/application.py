@@ -369,16 +369,18 @@ class Application(Strict):
     flows: list[Flow] = Field(
         min_length=1,
         max_length=MAX_GRAPH_FLOWS,
-        description=f"what the application sends; at most {MAX_FLOWS} without `nodes`",
+        description=f"what the application sends; at most {MAX_FLOWS} unless `nodes` run them at once",
     )
     nodes: dict[FlowName, Node] = Field(
         default={},
         max_length=MAX_NODES,
-        description="processes of the application by name, which then run all flows at the same time, each in a pod of"
-        " its own; default: each flow is measured alone",
+        description="processes of the application by name, which run all flows at once, each in a pod of its own;"
+        " default: each flow is measured alone",
     )
     chains: list[Chain] = Field(
-        default=[], max_length=MAX_GRAPH_FLOWS, description="with `nodes`: flows that follow from each other"
+        default=[],
+        max_length=MAX_GRAPH_FLOWS,
+        description="with `nodes` that run at once: flows that follow from each other",
     )
     cpu_percent: float | None = Field(
         default=None,
@@ -398,8 +400,8 @@ class Application(Strict):
     )
     together: bool = Field(
         default=True,
-        description="without `nodes`: whether the other flows run while a flow is measured, as UDP streams of the same"
-        " rate; otherwise each flow is measured alone",
+        description="whether the other flows run while a flow is measured: all `nodes` at once, or without `nodes` as"
+        " UDP streams of the same rate; otherwise each flow is measured alone",
     )
     choices: Choices = Field(default=Choices(), description="what k8sdds may choose")
     repetitions: int = Field(default=5, ge=1, le=1000, description="repetitions of each configuration")
@@ -440,8 +442,9 @@ class Application(Strict):
 
     @model_validator(mode="after")
     def _nodes_fit(self) -> Application:
-        if not self.nodes:
+        if not self.at_once:
             self._require_no_graph()
+        if not self.nodes:
             return self
         for index, flow in enumerate(self.flows):
             if any(parse_bound(text)[0] == QUANTITIES["jitter"] for text in flow.delay):
@@ -451,8 +454,6 @@ class Application(Strict):
             if flow.schedule:
                 why = "nodes send at a rate, or after other flows: state payload_bytes and rate, or leave out `nodes`"
                 raise mistake(why, "flows", index, "schedule")
-        if not self.together:
-            raise mistake("has no effect with `nodes`, which run all flows at once: leave it out", "together")
         try:
             graph = self.graph()
         except GraphError as error:
@@ -473,10 +474,10 @@ class Application(Strict):
                 f"expected a list with at most {MAX_FLOWS} values, or `nodes` that run all at once", "flows"
             )
         for index, flow in enumerate(self.flows):
-            if flow.after:
+            if flow.after and not self.nodes:
                 raise mistake("needs `nodes`, one of which publishes this flow", "flows", index, "after")
         if self.chains:
-            raise mistake("needs `nodes`: without them, each flow is measured alone", "chains")
+            raise mistake("needs `nodes` that run at once: otherwise each flow is measured alone", "chains")
 
     def _require_derived(self, graph: Graph) -> None:
         """Raise an error if a flow states what follows from `nodes` or `after`, but not the same."""
@@ -534,6 +535,11 @@ class Application(Strict):
         return {name: machines.index(self.nodes[own.name].on) for name, own in members}, len(machines)
 
     @property
+    def at_once(self) -> bool:
+        """Whether its nodes run all flows at once, as one graph."""
+        return bool(self.nodes) and self.together
+
+    @property
     def accepts_any(self) -> bool:
         """Whether the reliability of a flow is a choice."""
         return any(flow.reliability == "any" for flow in self.flows)
@@ -541,7 +547,7 @@ class Application(Strict):
     @property
     def cells(self) -> int:
         """The number of cells of a configuration: each flow, or all of them as one graph."""
-        return 1 if self.nodes else len(self.flows)
+        return 1 if self.at_once else len(self.flows)
 
     def measured(self) -> Self:
         """Return the application with what files, `nodes` and `after` state about its flows. Raises InputError."""
@@ -616,7 +622,8 @@ class ApplicationExperiment(Experiment):
     def _has_a_sweep_for_each_flow(self) -> ApplicationExperiment:
         if len(self.sweeps) != self.application.cells:
             raise mistake(
-                "must have one sweep for each flow of the application, or one with `nodes`", "sweeps"
+                "must have one sweep for each flow of the application, or one if its `nodes` run at once",
+                "sweeps",
             )
         return self
 

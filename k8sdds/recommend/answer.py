@@ -175,7 +175,7 @@ def _percentiles(application: Application) -> list[Requirement]:
     """Return p50 and p90 of the delay of each flow as requirements without a limit; a graph has tables of its own."""
     return [
         Requirement(flow.name, f"delay_{name}_us", math.inf, text=f"{name} delay")
-        for flow in (() if application.nodes else application.flows)
+        for flow in (() if application.at_once else application.flows)
         for name in ("p50", "p90")
         if f"delay_{name}_us" not in {requirement.metric for requirement in flow.requirements}
     ]

@@ -175,7 +175,7 @@ def of_trials(
     for candidate in known.measurable:
         choices = _renamed(dict(candidate.choices))
         trials = trials_of(application, candidate.cell_ids, by_cell)
-        parts = candidate.cell_ids * len(trials) if application.nodes else candidate.cell_ids
+        parts = candidate.cell_ids * len(trials) if application.at_once else candidate.cell_ids
         cells = dict(zip(trials, parts, strict=True))
         failed = {flow: reasons[cell] for flow, cell in cells.items() if not trials[flow] and cell in reasons}
         failed |= _silent(trials)
@@ -205,7 +205,7 @@ def of_trials(
 
 def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
     """Return the evidence of run folders about an application."""
-    if application.nodes:
+    if application.at_once:
         raise InputError(
             f"the trials of {application.name} have all of its flows, so only a run folder of it shows something of it",
             "give one run folder that measured the same nodes and flows, or measure it: k8sdds recommend"

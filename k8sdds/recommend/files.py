@@ -216,14 +216,14 @@ def _confirm_file(application: Application, choices: Mapping[str, Any]) -> Ready
     for flow in application.flows[: application.cells]:
         chosen = (
             expansion.effective_graph(application, values)
-            if application.nodes
+            if application.at_once
             else expansion.effective(flow, values)
         )
         own = chosen | {"networks": network}
         text = str(own["message_bytes"])
         own["message_bytes"] = int(text) if text.isdecimal() else text
         background = expansion.background(application, flow, str(choices["transport"]))
-        sweep = applications.sent(application, flow) | own if application.nodes else own | flow.sent
+        sweep = applications.sent(application, flow) | own if application.at_once else own | flow.sent
         if background:
             sweep["background"] = background.model_dump(mode="json", exclude_defaults=True)
         if measured:

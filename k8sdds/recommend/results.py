@@ -101,7 +101,7 @@ def show(answer: Answer, console: Console) -> None:
     for table in tables(answer):
         console.print()
         paragraph(console, table.caption, style="bold")
-        by_flow = answer.evidence.application.nodes and table.heads[:1] == ["flow"]
+        by_flow = answer.evidence.application.at_once and table.heads[:1] == ["flow"]
         table.print(console, MAX_FLOWS if by_flow else MAX_ROWS)
     console.print()
     paragraph(console, _legend(answer), style="dim")
@@ -172,7 +172,7 @@ def lead(answer: Answer) -> list[str]:
         )
         how = "no repetition compares them" if second.against is None else how
         sentences.append(f"Runner-up: {second.option.describe(varied)} ({how}).")
-    if application.nodes and (first := _first_to_fail(best)):
+    if application.at_once and (first := _first_to_fail(best)):
         sentences.append(f"The first to fail is {first}.")
     counts = [sum(each.verdict == verdict for each in answer.ranked) for verdict in (MET, UNDECIDED, NOT_MET)]
     ties = sum(each.tied and each.verdict == best.verdict for each in answer.ranked[1:])
@@ -215,7 +215,7 @@ def method(answer: Answer) -> list[str]:
 
 def _measured_flows(application: Application) -> str:
     """State what ran while a flow was measured."""
-    return _AT_ONCE if application.nodes else _TOGETHER if application.together else _ALONE
+    return _AT_ONCE if application.at_once else _TOGETHER if application.together else _ALONE
 
 
 def _first_to_fail(best: Ranked) -> str:
@@ -302,7 +302,7 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
                 measured = replace(measured, small=each.why)
             sign = _SIGNS[each.verdict] if each in best.judgements else _NO_SIGN
             rows.append([replace(sign, text=where), Cell(each.requirement.text), measured, Cell(str(each.n))])
-    if answer.evidence.application.nodes:
+    if answer.evidence.application.at_once:
         # There may be hundreds: first those that matter.
         signs = [_SIGNS[verdict].sign for verdict in (NOT_MET, UNDECIDED, MET)] + [_NO_SIGN.sign]
         rows.sort(key=lambda row: signs.index(row[0].sign))
@@ -312,7 +312,7 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
 def _graph_tables(answer: Answer, best: Ranked) -> list[Table]:
     """Return what was measured of each flow and each chain of a graph; none without one."""
     application = answer.evidence.application
-    if not application.nodes:
+    if not application.at_once:
         return []
     trials, role = best.option.trials, answer.role
     repetitions = formats.count(best.option.repetitions, "repetition")

@@ -130,7 +130,7 @@ def test_a_file_becomes_the_text_that_each_node_reads(tmp_path: Path) -> None:
         ("    compute_ms: 0.5", "    rate: 7", 16, "follows from `after`, which give 100: leave it out"),
         ("    rate: 200", "    rate: 200\n    compute_ms: 1", 6, "has no effect without `after`"),
         ("    rate: 200", "    rate: 200\n    delay: jitter <= 1 ms", 6, "jitter is measured without `nodes` only"),
-        ("nodes:", "together: false\nnodes:", 18, "has no effect with `nodes`"),
+        ("nodes:", "together: false\nnodes:", 23, "needs `nodes` that run at once"),
         ("motor: {sub", "motor: {on: base, sub", 19, "motor has a machine: state one for each node, or for none"),
     ],
 )  # fmt: skip
@@ -143,6 +143,15 @@ def test_mistakes_name_file_line_and_remedy(
     assert re.search(rf"robot\.yaml:{line}: [^\n]*{re.escape(message)}", error.value.message), (
         error.value.message
     )
+
+
+def test_without_together_each_flow_is_measured_alone(tmp_path: Path) -> None:
+    own = load(tmp_path, FILE.partition("chains:")[0] + "together: false\n")
+    alone = candidates(applications.experiment(own)).measurable[0].cells
+    assert [(cell.test, cell.rate, cell.subscribers, cell.reliability) for cell in alone] == [
+        ("paced", 200, 1, "reliable"), ("paced", 100, 1, "best-effort"), ("paced", 100, 1, "reliable")
+    ]  # fmt: skip
+    assert not any(cell.graph or cell.background for cell in alone)
 
 
 def test_flows_that_need_each_other_are_refused(tmp_path: Path) -> None:
