@@ -145,7 +145,6 @@ def with_engines(experiment: Experiment, available: Callable[[Feature], bool]) -
 
 def label_without_engine(label: str) -> str:
     """Return a label without the engine that `with_engines` added."""
-    titles = {engine.title for network in NETWORKS.values() for engine in network.engines}
-    titles |= {engine.title for network in NETWORKS.values() for engine in network.cluster_engines}
+    titles = {engine.title for network in NETWORKS.values() for engine in network.choices}
     head, _, tail = label.rpartition(" (")
     return head if tail.rstrip(")") in titles else label

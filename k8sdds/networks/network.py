@@ -156,6 +156,11 @@ class Network:
     """Other names in folder and file names of published results."""
 
     @property
+    def choices(self) -> tuple[Engine | ClusterEngine, ...]:
+        """All engines that an experiment can name, those that only clusters have last."""
+        return *self.engines, *self.cluster_engines
+
+    @property
     def agent_pods(self) -> tuple[str, ...]:
         """`namespace/name` patterns of the plugin's pods when its own manifests installed it."""
         return self.plugin.agent_pods if self.plugin else ()
@@ -183,41 +188,40 @@ class Network:
 
     def engine_title(self, options: Options, on_cluster: bool = False) -> str | None:
         """Return the title of the implementation of the datapath; None if the plugin has only one."""
-        if own := self.cluster_engine(options.get("engine")):
-            return own.title
-        engine = self.engine_for(options)
-        replaced = self.cluster_title if on_cluster else self.replacement
-        return engine.title if engine else replaced
+        if engine := self.cluster_engine(options.get("engine")) or self.engine_for(options):
+            return engine.title
+        return self.cluster_title if on_cluster else self.replacement
 
     def requirements(self, options: Options) -> tuple[Feature, ...]:
         """Return everything that the lab needs to build the network with these options."""
-        engine = self.engine_for(options)
-        return (*self.requires, *engine.requires) if engine else self.requires
+        return (*self.requires, *self._usual(options).requires)
 
     def loss_exemption_with(self, options: Options) -> str:
         """Return why the lab's rule for simulated loss misses the packets with these options; empty if it does not."""
-        engine = self.engine_for(options)
-        return engine.loss_exemption if engine else self.loss_exemption
+        return self._usual(options).loss_exemption
 
     def mtu(self, options: Options) -> int:
         """Return the MTU of the pods' interfaces with these options."""
         mtu = options.get("mtu")
         if isinstance(mtu, int):
             return mtu
-        engine = self.engine_for(options)
-        default = engine.default_mtu if engine else self.default_mtu
-        return min(default + self._added_mtu(options), self._max_mtu(options))
+        return min(self._usual(options).default_mtu + self._added_mtu(options), self._max_mtu(options))
+
+    def _usual(self, options: Options) -> Engine:
+        """Return the engine with these options, or what is known of the network if there is no choice."""
+        return self.engine_for(options) or Engine(
+            name="", title=self.encapsulation or "the network", mode="", default_mtu=self.default_mtu,
+            max_mtu=self.max_mtu or self.default_mtu, requires=(), loss_exemption=self.loss_exemption,
+        )  # fmt: skip
 
     def _max_mtu(self, options: Options) -> int:
-        engine = self.engine_for(options)
-        overhead = self.ipv6_overhead if _uses_ipv6(options) else 0
-        largest = engine.max_mtu if engine else self.max_mtu or self.default_mtu
-        return largest - overhead + self._added_mtu(options)
+        families = options.get(IP_FAMILIES)
+        overhead = self.ipv6_overhead if isinstance(families, tuple) and "ipv6" in families else 0
+        return self._usual(options).max_mtu - overhead + self._added_mtu(options)
 
     def _added_mtu(self, options: Options) -> int:
         """Return by how much the MTU of pods differs, because that of the links does."""
-        engine = self.engine_for(options)
-        return 0 if engine and engine.fixed_mtu else _link_mtu(options) - LINK_MTU
+        return 0 if self._usual(options).fixed_mtu else _link_mtu(options) - LINK_MTU
 
     def options_error(self, options: Options) -> tuple[str, str] | None:
         """Return why the options are invalid, and the remedy; None if they are valid."""
@@ -230,8 +234,7 @@ class Network:
             return f"{self.name}: the NetworkAttachmentDefinition determines the mtu", "leave out mtu"
         if "attachment" in options and not self.by_attachment:
             return f"{self.name}: `attachment` is an option of the network multus", "leave out attachment"
-        engine = self.engine_for(options)
-        names = [*(engine.name for engine in self.engines), *(engine.name for engine in self.cluster_engines)]
+        names = [engine.name for engine in self.choices]
         if "engine" in options and options["engine"] not in names:
             remedy = (
                 f"use one of {', '.join(names)}" if names else "leave out engine: it has no choice of engines"
@@ -239,10 +242,9 @@ class Network:
             return f"{self.name}: unknown engine {options['engine']!r}", remedy
         max_mtu = self._max_mtu(options)
         if self.mtu(options) > max_mtu:
-            encapsulation = engine.title if engine else self.encapsulation or "the network"
             return (
                 f"{self.name}: mtu {self.mtu(options)} is too large: links carry {_link_mtu(options)}"
-                f" bytes and {encapsulation} leaves at most {max_mtu}",
+                f" bytes and {self._usual(options).title} leaves at most {max_mtu}",
                 "give a smaller mtu",
             )
         return None
@@ -252,8 +254,3 @@ def _link_mtu(options: Options) -> int:
     mtu = options.get(MTU_OF_LINKS, LINK_MTU)
     assert isinstance(mtu, int)
     return mtu
-
-
-def _uses_ipv6(options: Options) -> bool:
-    families = options.get(IP_FAMILIES)
-    return isinstance(families, tuple) and "ipv6" in families

@@ -31,9 +31,6 @@ from k8sdds.networks.cluster_install import (
 
 CNI_NAME = "k8s-pod-network"
 BGP_PORT = 179
-ANNOTATIONS = "projectcalico.org/"
-GROUP = "crd.projectcalico.org"
-POLICY_GROUP = "policy.networking.k8s.io"
 
 _CLUSTER_WIDE = (
     "BGPConfiguration", "BGPFilter", "BGPPeer", "BlockAffinity", "CalicoNodeStatus", "ClusterInformation",
@@ -55,7 +52,7 @@ _FOOTPRINT = Footprint(
     iptables_rules=(r'--comment "?cali:',),
     ip_sets=("cali40*",),
     listen_ports=(BGP_PORT,),
-    node_annotations=(ANNOTATIONS,),
+    node_annotations=("projectcalico.org/",),
 )  # fmt: skip
 
 
@@ -98,8 +95,8 @@ def _cluster_install(
         cni["cni.json"] = json.dumps(_cni_config(options.mtu_bytes), indent=1)
         return [
             *manifests,
-            *custom_resources(GROUP, "v1", _CLUSTER_WIDE, _NAMESPACED),
-            *custom_resources(POLICY_GROUP, "v1alpha1", _OF_KUBERNETES),
+            *custom_resources("crd.projectcalico.org", "v1", _CLUSTER_WIDE, _NAMESPACED),
+            *custom_resources("policy.networking.k8s.io", "v1alpha1", _OF_KUBERNETES),
         ]
 
     return ClusterInstall(

@@ -7,13 +7,12 @@ Blocks of other nodes are reached by plain routes (BGP), through vxlan.calico, o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.calico import rules
 from k8sdds.networks.common import encapsulation, iptables
-from k8sdds.networks.common.bridge_cni import FORWARDING, NodePlan, pod_datapath
+from k8sdds.networks.common.bridge_cni import FORWARDING, NodeLinks, NodePlan, pod_datapath, routes_to_peers
 from k8sdds.networks.datapath import Batch, Datapath, LabNode, LabPod, Topology
 from k8sdds.networks.network import Engine
 
@@ -23,13 +22,6 @@ HOST_MAC = "ee:ee:ee:ee:ee:ee"
 BIRD, FELIX = 12, 80
 """Routing protocol numbers of routes learned by BGP, and of those that Felix adds."""
 VNI = 4096
-_SYSCTLS: dict[IpFamily, tuple[tuple[str, str], ...]] = {
-    "ipv4": (FORWARDING["ipv4"],),
-    "ipv6": (FORWARDING["ipv6"],),
-}
-
-NodeLinks = Callable[[Topology, LabNode, int], list[Batch]]
-"""(topology, node, mtu) → batches that connect the node to the other nodes."""
 
 
 def bgp(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
@@ -47,9 +39,7 @@ def ipip(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     return _routed(topology, mtu, _ipip_device, rules.IPIP)
 
 
-def _routed(
-    topology: Topology, mtu: int, node_links: NodeLinks, tunnel: rules.Tunnel = rules.NONE
-) -> Datapath:
+def _routed(topology: Topology, mtu: int, node_links: NodeLinks, tunnel: str = "") -> Datapath:
     def plan_node(node: LabNode, plan: NodePlan) -> None:
         gateway = GATEWAYS[node.family]
         if not node.ipv6:
@@ -77,7 +67,7 @@ def _routed(
             iptables.kubernetes_batch(node, before=tables, after=rules.LAST),
         ]
 
-    return pod_datapath(topology, mtu, plan_node, _SYSCTLS)
+    return pod_datapath(topology, mtu, plan_node, FORWARDING)
 
 
 def _link_sysctls(node: LabNode, device: str) -> tuple[tuple[str, str], ...]:
@@ -100,19 +90,14 @@ def _address(node: LabNode, pod: LabPod) -> IPv4Address | IPv6Address:
     return node.pod_subnet.network_address + 1 + pod.slot
 
 
-def _tunnel_address(node: LabNode) -> IPv4Address | IPv6Address:
-    return node.pod_subnet.network_address
-
-
 def _bgp_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
-    return [Batch(node.name, "ip", tuple(_learned_routes(topology, node, "dev eth0")))]
+    return [Batch(node.name, "ip", _learned_routes(topology, node, "dev eth0"))]
 
 
-def _learned_routes(topology: Topology, node: LabNode, device: str) -> list[str]:
+def _learned_routes(topology: Topology, node: LabNode, device: str) -> tuple[str, ...]:
     """Return the routes of the node's own block, and of those of other nodes through a device."""
-    peers = topology.peers(node)
-    routes = [f"{peer.pod_subnet} via {peer.address} {device}" for peer in peers]
-    return [f"route add {route} proto {BIRD}" for route in (f"blackhole {node.pod_subnet}", *routes)]
+    own = f"route add blackhole {node.pod_subnet} proto {BIRD}"
+    return own, *routes_to_peers(topology, node, f"{device} proto {BIRD}")
 
 
 def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
@@ -132,7 +117,7 @@ def _ipip_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
     # The kernel's module creates tunl0 in every network namespace.
     lines = [
         f"link set tunl0 mtu {mtu} up",
-        f"addr add {_tunnel_address(node)}/32 dev tunl0",
+        f"addr add {node.pod_subnet.network_address}/32 dev tunl0",
         *_learned_routes(topology, node, "dev tunl0 onlink"),
     ]
     return [Batch(node.name, "ip", tuple(lines))]

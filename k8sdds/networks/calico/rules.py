@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.common.iptables import comment
@@ -26,7 +25,6 @@ _FROM_PODS_TO_NODE: dict[IpFamily, tuple[str, ...]] = {
     ),
 }
 """Accepts the discovery of neighbors and of multicast listeners."""
-_NO_IPIP: dict[IpFamily, tuple[str, ...]] = {"ipv4": ("-p 4 -j DROP",), "ipv6": ()}
 
 Chains = dict[str, tuple[str, ...]]
 
@@ -41,26 +39,16 @@ LAST: dict[str, Chains] = {
 """Rules after those of kube-proxy."""
 
 
-@dataclass(frozen=True)
-class Tunnel:
-    """What the rules contain for the encapsulation between nodes."""
-
-    packets: str = ""
-    """Match for encapsulated packets; empty if there is no encapsulation."""
-    untracked: bool = False
-    """Whether connection tracking ignores encapsulated packets."""
+VXLAN = f"-p udp -m multiport --dports {VXLAN_PORT}"
+IPIP = "-p 4"
+"""Matches for packets that are encapsulated between nodes."""
 
 
-NONE = Tunnel()
-VXLAN = Tunnel(f"-p udp -m multiport --dports {VXLAN_PORT}", untracked=True)
-IPIP = Tunnel("-p 4")
-
-
-def tables(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> dict[str, Chains]:
+def tables(devices: Sequence[str], tunnel: str, family: IpFamily) -> dict[str, Chains]:
     """Return all tables: name → chain → rules. `devices` are the node's ends of the pods' veth pairs.
 
-    All rules come before those of kube-proxy, except LAST. Ranges of addresses replace the ipsets of the IP pool and of
-    the nodes.
+    `tunnel` matches encapsulated packets, and is empty if there is no encapsulation. All rules come before those of
+    kube-proxy, except LAST. Ranges of addresses replace the ipsets of the IP pool and of the nodes.
     """
     return {
         "raw": _raw(tunnel),
@@ -70,8 +58,8 @@ def tables(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> dict[str
     }
 
 
-def _raw(tunnel: Tunnel) -> Chains:
-    untracked = (f"{tunnel.packets} -j CT --notrack",) if tunnel.untracked else ()
+def _raw(tunnel: str) -> Chains:
+    untracked = (f"{tunnel} -j CT --notrack",) if tunnel == VXLAN else ()
     return _commented(
         {
             "PREROUTING": ("-j cali-PREROUTING",),
@@ -137,7 +125,7 @@ def _nat(pods: str) -> Chains:
     )
 
 
-def _filter(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> Chains:
+def _filter(devices: Sequence[str], tunnel: str, family: IpFamily) -> Chains:
     from_nodes, to_nodes = _between_nodes(tunnel, family)
     return _commented(
         {
@@ -184,17 +172,17 @@ def _filter(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> Chains:
     )  # fmt: skip
 
 
-def _between_nodes(tunnel: Tunnel, family: IpFamily) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _between_nodes(tunnel: str, family: IpFamily) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the rules for encapsulated packets from other nodes, and to them."""
-    if not tunnel.packets:
+    if not tunnel:
         return (), ()
     nodes = NODE_SUBNETS[family]
     return (
         (
-            f"{tunnel.packets} -s {nodes} -m addrtype --dst-type LOCAL -j ACCEPT",
-            f"{tunnel.packets} -m addrtype --dst-type LOCAL -j DROP",
+            f"{tunnel} -s {nodes} -m addrtype --dst-type LOCAL -j ACCEPT",
+            f"{tunnel} -m addrtype --dst-type LOCAL -j DROP",
         ),
-        (f"{tunnel.packets} -d {nodes} -m addrtype --src-type LOCAL -j ACCEPT",),
+        (f"{tunnel} -d {nodes} -m addrtype --src-type LOCAL -j ACCEPT",),
     )
 
 
@@ -205,7 +193,7 @@ def _pod_chains(devices: Sequence[str], family: IpFamily) -> Chains:
         "-m conntrack --ctstate INVALID -j DROP",
         "-j MARK --set-xmark 0x0/0x30000",
     )
-    tunnels = (f"-p udp -m multiport --dports {VXLAN_PORT} -j DROP", *_NO_IPIP[family])
+    tunnels = (f"{VXLAN} -j DROP", *((f"{IPIP} -j DROP",) if family == "ipv4" else ()))
     end = {
         kind: (
             *(

@@ -23,7 +23,6 @@ from k8sdds.networks.cluster_install import (
 )
 
 GROUP = "cilium.io"
-CNI_NAME = "cilium"
 VXLAN_PORT = 8472
 
 _BPF_FEATURE = NodeFeature(
@@ -35,7 +34,7 @@ _FOOTPRINT = Footprint(
     links=("cilium_host", "cilium_net", "cilium_vxlan", "lxc_health", "lxc" + "[0-9a-f]" * 12),
     files=(
         "/etc/cni/net.d/05-cilium.conflist", "/opt/cni/bin/cilium-cni", "/run/cilium",
-        "/sys/fs/bpf/cilium", "/sys/fs/bpf/tc/globals/cilium_*", f"/var/lib/cni/results/{CNI_NAME}-*",
+        "/sys/fs/bpf/cilium", "/sys/fs/bpf/tc/globals/cilium_*", "/var/lib/cni/results/cilium-*",
     ),
     iptables_chains=("CILIUM_*", "OLD_CILIUM_*"),
     ip_sets=("cilium_*",),

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from k8sdds.model.ip_families import IpFamily
-from k8sdds.networks.common.bridge_cni import FORWARDING, NodePlan, pod_datapath
+from k8sdds.networks.common.bridge_cni import FORWARDING, NodePlan, pod_datapath, routes_to_peers
 from k8sdds.networks.datapath import Batch, BpfObject, Datapath, LabNode, LabPod, Topology
 from k8sdds.networks.network import Engine
 
@@ -19,7 +18,6 @@ SOURCE = Path(__file__).with_name("datapath.c")
 VXLAN_PORT = 8472
 TUNNEL = "cilium_vxlan"
 _FIRST_POD, _FIRST_DEVICE, _TUNNEL_DEVICE = 2, 100, 99
-_SYSCTLS: dict[IpFamily, tuple[tuple[str, str], ...]] = {"ipv4": (FORWARDING["ipv4"],)}
 
 
 def native(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
@@ -42,8 +40,7 @@ def _datapath(topology: Topology, mtu: int, from_pod: str, uplink: str) -> Datap
                 f"link set {TUNNEL} up",
             ]
         else:
-            peers = topology.peers(node)
-            plan.ip += [f"route add {peer.pod_subnet} via {peer.address} dev eth0" for peer in peers]
+            plan.ip += routes_to_peers(topology, node)
         programs = [*_attached(uplink, "to-pod")]
         router = node.pod_subnet.network_address + 1
         for pod in topology.pods_on(node):
@@ -64,7 +61,7 @@ def _datapath(topology: Topology, mtu: int, from_pod: str, uplink: str) -> Datap
             plan.attach(pod, address, in_pod)
         plan.after.append(Batch(node.name, "tc", tuple(programs)))
 
-    plain = pod_datapath(topology, mtu, plan_node, _SYSCTLS)
+    plain = pod_datapath(topology, mtu, plan_node, FORWARDING)
     return replace(plain, bpf_objects=(BpfObject(SOURCE.read_text(), OBJECT),))
 
 

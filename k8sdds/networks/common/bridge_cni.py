@@ -15,6 +15,10 @@ BRIDGE, HOST_LOCAL, PORTMAP = "bridge", "host-local", "portmap"
 
 Interface = IPv4Interface | IPv6Interface
 """An address with the length of its prefix."""
+Sysctls = Mapping[IpFamily, tuple[tuple[str, str], ...]]
+"""(key, value) for each IP family, set on every node."""
+NodeLinks = Callable[[Topology, LabNode, int], list[Batch]]
+"""(topology, node, mtu) → batches that connect the node to the other nodes."""
 
 
 def first_address(node: LabNode) -> Interface:
@@ -60,12 +64,9 @@ def pod_datapath(
     topology: Topology,
     mtu: int,
     plan_node: Callable[[LabNode, NodePlan], None],
-    sysctls: Mapping[IpFamily, tuple[tuple[str, str], ...]],
+    sysctls: Sysctls,
 ) -> Datapath:
-    """Combine the plans of all nodes into the datapath of a network whose pods have network namespaces.
-
-    `sysctls` are (key, value) for each IP family, set on every node.
-    """
+    """Combine the plans of all nodes into the datapath of a network whose pods have network namespaces."""
     plans = [(node, NodePlan()) for node in topology.nodes]
     for node, plan in plans:
         plan_node(node, plan)
@@ -120,12 +121,17 @@ def bridge_plugins(configuration: Mapping[str, Any], nodes: Sequence[LabNode]) -
     return CniPlugins((BRIDGE, HOST_LOCAL, PORTMAP), {**configuration, "plugins": [completed, *others]})
 
 
-FORWARDING: dict[IpFamily, tuple[str, str]] = {
-    "ipv4": ("net.ipv4.ip_forward", "1"),
-    "ipv6": ("net.ipv6.conf.all.forwarding", "1"),
+FORWARDING: Sysctls = {
+    "ipv4": (("net.ipv4.ip_forward", "1"),),
+    "ipv6": (("net.ipv6.conf.all.forwarding", "1"),),
 }
-NODE_SYSCTLS: dict[IpFamily, tuple[tuple[str, str], ...]] = {
-    "ipv4": (FORWARDING["ipv4"], ("net.bridge.bridge-nf-call-iptables", "1")),
-    "ipv6": (FORWARDING["ipv6"], ("net.bridge.bridge-nf-call-ip6tables", "1")),
+NODE_SYSCTLS: Sysctls = {
+    "ipv4": (*FORWARDING["ipv4"], ("net.bridge.bridge-nf-call-iptables", "1")),
+    "ipv6": (*FORWARDING["ipv6"], ("net.bridge.bridge-nf-call-ip6tables", "1")),
 }
-"""(key, value) that kubeadm requires on every node."""
+"""What kubeadm requires on every node."""
+
+
+def routes_to_peers(topology: Topology, node: LabNode, by: str = "dev eth0") -> tuple[str, ...]:
+    """Return a route to the pods of every other node through its address; `by` are the device and options."""
+    return tuple(f"route add {peer.pod_subnet} via {peer.address} {by}" for peer in topology.peers(node))

@@ -12,11 +12,6 @@ from k8sdds.networks.datapath import Batch, LabNode
 BUILT_IN = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 
 
-def batch(node: LabNode, **tables: Mapping[str, Sequence[str]]) -> Batch:
-    """Return the batch that creates tables on a node: name → chain → rules, without `-A CHAIN`."""
-    return Batch(node.name, "ip6tables" if node.ipv6 else "iptables", tables_text(tables))
-
-
 def tables_text(tables: Tables) -> tuple[str, ...]:
     """Return the lines for iptables-restore that create tables."""
     lines: list[str] = []
@@ -112,15 +107,11 @@ def kubernetes_batch(node: LabNode, *, before: Tables = NO_RULES, after: Tables 
                 rule
                 for part in parts
                 for rule in part.get(table, {}).get(chain, ())
-                if not _foreign(node, rule)
+                # One rule of kubelet is for IPv4 alone.
+                if not (node.ipv6 and "127.0.0.0/8" in rule)
             ]
             for chain in dict.fromkeys(chain for part in parts for chain in part.get(table, ()))
         }
         for table in dict.fromkeys(table for part in parts for table in part)
     }
-    return batch(node, **tables)
-
-
-def _foreign(node: LabNode, rule: str) -> bool:
-    """Return whether a rule of kubelet is for the other IP family."""
-    return node.ipv6 and "127.0.0.0/8" in rule
+    return Batch(node.name, "ip6tables" if node.ipv6 else "iptables", tables_text(tables))

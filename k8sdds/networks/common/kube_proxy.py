@@ -87,8 +87,8 @@ def batches(node: LabNode, services: ServiceSet, endpoint: str, port: int) -> It
             continue
         lines = ["*nat"]
         for number in numbers:
-            chains = service_chain(name(number)), _endpoint_chain(number, endpoint, port)
-            lines += [f":{chain} -" for chain in chains]
+            own = endpoint_chain(name(number), endpoint, port)
+            lines += [f":{service_chain(name(number))} -", f":{own} -"]
         # Each is inserted before the previous one, and all before the rule for node ports, which is the last one.
         for number in numbers:
             lines += _rules(number, node.family, endpoint, port, with_comments=len(with_rules) <= LARGE)
@@ -96,12 +96,8 @@ def batches(node: LabNode, services: ServiceSet, endpoint: str, port: int) -> It
         yield Batch(node.name, "ip6tables" if node.ipv6 else "iptables", (*lines, "COMMIT"))
 
 
-def _endpoint_chain(number: int, endpoint: str, port: int) -> str:
-    return endpoint_chain(name(number), endpoint, port)
-
-
 def _rules(number: int, family: IpFamily, endpoint: str, port: int, with_comments: bool) -> Iterator[str]:
-    service, own = service_chain(name(number)), _endpoint_chain(number, endpoint, port)
+    service, own = service_chain(name(number)), endpoint_chain(name(number), endpoint, port)
     prefix = ipaddress.ip_address(endpoint).max_prefixlen
     target = host_and_port(endpoint, port)
 
@@ -145,7 +141,7 @@ def counters_command(node: LabNode, services: ServiceSet, endpoint: str, port: i
     tool = "ip6tables-nft" if node.ipv6 else "iptables-nft"
     if services.via == HEADLESS:
         return [f"{tool}-save", "--table", "nat", "--counters"]
-    return [tool, "--table", "nat", "-vxnL", _endpoint_chain(MEASURED, endpoint, port)]
+    return [tool, "--table", "nat", "-vxnL", endpoint_chain(name(MEASURED), endpoint, port)]
 
 
 def translated(shown: str) -> int:

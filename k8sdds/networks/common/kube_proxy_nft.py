@@ -123,5 +123,5 @@ def nft_chain(service: str, prefix: str = "service") -> str:
 
 
 def name_hash(text: str, length: int = 16) -> str:
-    """Return the hash with which kube-proxy names chains."""
+    """Return the hash with which kube-proxy and kube-router name chains."""
     return base64.b32encode(hashlib.sha256(text.encode()).digest()).decode()[:length]

@@ -32,7 +32,6 @@ from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.flannel import encryption, lab
 
 CNI_FILE = "10-flannel.conflist"
-ANNOTATIONS = "flannel.alpha.coreos.com/"
 
 _WIREGUARD_FEATURE = NodeFeature(
     "wireguard", "install a kernel with the module wireguard (5.6 or later), or use another network"
@@ -46,7 +45,7 @@ _FOOTPRINT = Footprint(
     ),
     iptables_chains=("FLANNEL-*",),
     nft_tables=("ip flannel-*", "ip6 flannel-*"),
-    node_annotations=(ANNOTATIONS,),
+    node_annotations=("flannel.alpha.coreos.com/",),
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ FLANNEL-POSTRTG, forward rules in FLANNEL-FWD.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from k8sdds.networks.common import encapsulation, iptables
@@ -17,10 +17,12 @@ from k8sdds.networks.common.bridge_cni import (
     NODE_SYSCTLS,
     PORTMAP,
     Bridge,
+    NodeLinks,
     NodePlan,
     bridge_pods,
     first_address,
     pod_datapath,
+    routes_to_peers,
 )
 from k8sdds.networks.common.iptables import comment
 from k8sdds.networks.datapath import POD_CIDRS, Batch, CniPlugins, Datapath, LabNode, Topology
@@ -32,9 +34,6 @@ CNI_NAME = "flannel"
 VNI = 1
 VXLAN_PORT = 8472
 """UDP port: the Linux kernel's default for VXLAN, which flannel uses."""
-
-NodeLinks = Callable[[Topology, LabNode, int], list[Batch]]
-"""(topology, node, mtu) → batches that connect the node to the other nodes."""
 
 
 def _device(node: LabNode) -> str:
@@ -84,22 +83,20 @@ def bridged(topology: Topology, mtu: int, node_links: NodeLinks = lambda *_: [])
 
 def vxlan(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     """Plan the datapath of the VXLAN backend."""
-    return bridged(topology, mtu, _vxlan_device)
+
+    def links(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
+        return encapsulation.vxlan_device(topology, node, _device(node), mtu, VNI, VXLAN_PORT, _vtep_mac)
+
+    return bridged(topology, mtu, links)
 
 
 def hostgw(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     """Plan the datapath of the host-gw backend."""
-    return bridged(topology, mtu, _host_routes)
 
+    def links(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
+        return [Batch(node.name, "ip", routes_to_peers(topology, node))]
 
-def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
-    return encapsulation.vxlan_device(topology, node, _device(node), mtu, VNI, VXLAN_PORT, _vtep_mac)
-
-
-def _host_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
-    """Plan one route for every other node."""
-    routes = [f"route add {peer.pod_subnet} via {peer.address} dev eth0" for peer in topology.peers(node)]
-    return [Batch(node.name, "ip", tuple(routes))]
+    return bridged(topology, mtu, links)
 
 
 def cni_config(mtu_bytes: int | None) -> dict[str, Any]:

@@ -12,8 +12,6 @@ connections. All other packets pass all policies, although one that marks them i
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from ipaddress import ip_network
 
@@ -28,8 +26,10 @@ from k8sdds.networks.common.bridge_cni import (
     bridge_pods,
     first_address,
     pod_datapath,
+    routes_to_peers,
 )
 from k8sdds.networks.common.iptables import comment
+from k8sdds.networks.common.kube_proxy_nft import name_hash
 from k8sdds.networks.datapath import (
     NODE_SUBNETS,
     POD_CIDRS,
@@ -79,13 +79,13 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 
     def plan_node(node: LabNode, plan: NodePlan) -> None:
         bridge_pods(topology, node, _bridge(node, mtu), plan)
-        plan.ip += [
-            f"route add {peer.pod_subnet} via {peer.address} dev eth0 proto {BGP_PROTOCOL}"
-            for peer in topology.peers(node)
-        ]
+        plan.ip += routes_to_peers(topology, node, f"dev eth0 proto {BGP_PROTOCOL}")
         rule = f"rule add from {node.pod_subnet} lookup {POLICY_TABLE}"
         policy_chains = _policy_chains(plan.attachments, node.family, topology.policies)
-        masquerade = _masquerade(POD_CIDRS[node.family], str(NODE_SUBNETS[node.family]))
+        pods = ip_network(POD_CIDRS[node.family])
+        # Ranges replace the ipsets of pod subnets and nodes.
+        outside = f"-m iprange ! --dst-range {pods[0]}-{pods[-1]} ! -d {NODE_SUBNETS[node.family]}"
+        masquerade = f"-s {pods} {outside} -j MASQUERADE --random-fully"
         plan.after += [
             # Unlike for routes, `ip` does not derive the family of a rule from its address.
             Batch(node.name, "ip -6" if node.ipv6 else "ip", (rule,)),
@@ -105,13 +105,6 @@ def _bridge(node: LabNode, mtu: int) -> Bridge:
 def plugins(nodes: Sequence[LabNode], mtu: int) -> CniPlugins:
     """Return the CNI plugins of a node."""
     return bridge_plugins(bridge_cni_config(CNI_NAME, BRIDGE, mtu), nodes)
-
-
-def _masquerade(pods: str, nodes: str) -> str:
-    """Return the rule for packets that leave the cluster. Ranges replace the ipsets of pod subnets and nodes."""
-    network = ip_network(pods)
-    others = f"-m iprange ! --dst-range {network[0]}-{network[-1]} ! -d {nodes}"
-    return f"-s {pods} {others} -j MASQUERADE --random-fully"
 
 
 def _policy_chains(pods: dict[str, Attachment], family: IpFamily, count: int) -> dict[str, Rules]:
@@ -156,7 +149,7 @@ def _policy_chains(pods: dict[str, Attachment], family: IpFamily, count: int) ->
             f"{comment('mark traffic matching a network policy')} -j MARK --set-xmark {_CHECKED}",
         ),
         "KUBE-NWPLCY-TAIL": (f"{comment('accept netpol-ok')} -m mark --mark {_ACCEPTED} -j ACCEPT",),
-        **_network_policy_chains(count, family),
+        **{_chain(number): _network_policy_rules(number, family) for number in range(count)},
         **{
             chain: _pod_chain(chain, address, _network_policy_jumps(count, address))
             for chain, address in chains.items()
@@ -199,11 +192,6 @@ def _jump(side: str, address: str, chain: str, match: str = "") -> str:
 # -- network policies --------------------------------------------------------------------------------------
 
 
-def _network_policy_chains(count: int, family: IpFamily) -> dict[str, Rules]:
-    """Return the chains of all policies."""
-    return {_chain(number): _network_policy_rules(number, family) for number in range(count)}
-
-
 def _network_policy_jumps(count: int, address: str) -> Rules:
     """Return the rules that lead packets for a pod to the chains of all policies."""
     return tuple(
@@ -236,14 +224,12 @@ def _network_policy_rules(number: int, family: IpFamily) -> Rules:
 
 
 def _chain(number: int) -> str:
-    return f"KUBE-NWPLCY-{_hash(policy_name(number))}"
+    return f"KUBE-NWPLCY-{name_hash(NAMESPACE + policy_name(number))}"
 
 
 def _sets(number: int, family: IpFamily) -> tuple[str, str]:
     prefix = "inet6:" if family == "ipv6" else ""
-    return tuple(f"{prefix}KUBE-{kind}-{_hash(policy_name(number) + kind)}" for kind in ("SRC", "DST"))  # type: ignore[return-value]
-
-
-def _hash(text: str) -> str:
-    """Return 16 characters for a name: kube-router uses the same characters of the same hash."""
-    return base64.b32encode(hashlib.sha256(f"{NAMESPACE}{text}".encode()).digest()).decode()[:16]
+    source, destination = (
+        f"{prefix}KUBE-{kind}-{name_hash(NAMESPACE + policy_name(number) + kind)}" for kind in ("SRC", "DST")
+    )
+    return source, destination

@@ -56,16 +56,6 @@ _FOOTPRINT = Footprint(
 )  # fmt: skip
 
 
-def _connections(engine: str, encrypted: bool) -> AgentConnections:
-    """Return the connections to all peers, which must use this engine in both directions."""
-    return AgentConnections(
-        "weave",
-        ("/home/weave/weave", "--local", "status", "connections"),
-        expected=f"established.*encrypted.*{engine}" if encrypted else f"established.*{engine}",
-        ignored="cannot connect to ourself",
-    )
-
-
 def cluster_install(default_mtu: int, encrypted: bool = False, engine: str = FASTDP) -> ClusterInstall:
     """Return the cluster install of WeaveNet. Its default MTU is the same as in the lab, not Weave's 1376."""
     sleeve = engine == SLEEVE
@@ -92,7 +82,13 @@ def cluster_install(default_mtu: int, encrypted: bool = False, engine: str = FAS
         footprint=_FOOTPRINT,
         ready=ReadyCondition(
             links=("weave", SLEEVE_LINK if sleeve else "datapath"),
-            connections=_connections(engine, encrypted),
+            # Connections to all peers, which must use this engine in both directions.
+            connections=AgentConnections(
+                "weave",
+                ("/home/weave/weave", "--local", "status", "connections"),
+                expected=f"established.*{'encrypted.*' if encrypted else ''}{engine}",
+                ignored="cannot connect to ourself",
+            ),
         ),
         daemonset="weave",
         # In userspace, weaver captures and injects all packets for other nodes at this link.

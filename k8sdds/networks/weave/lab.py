@@ -16,9 +16,8 @@ from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Interface
 
-from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.common import encapsulation, iptables, strongswan
-from k8sdds.networks.common.bridge_cni import FORWARDING, Bridge, NodePlan, bridge_pods, pod_datapath
+from k8sdds.networks.common.bridge_cni import FORWARDING, Bridge, NodePlan, Sysctls, bridge_pods, pod_datapath
 from k8sdds.networks.common.iptables import comment
 from k8sdds.networks.datapath import LINK_MTU, Batch, Datapath, LabNode, Topology
 from k8sdds.networks.network import Engine
@@ -30,9 +29,9 @@ CONTROL_PORT = 6784
 PAPER_MTU = 1438
 """MTU of the pods in the K8sDDS paper: the maximum with the 62 bytes that Weave reserves for its overhead."""
 
-_SYSCTLS: dict[IpFamily, tuple[tuple[str, str], ...]] = {
+_SYSCTLS: Sysctls = {
     "ipv4": (
-        FORWARDING["ipv4"],
+        *FORWARDING["ipv4"],
         # The global switch would enable netfilter on the bridge `datapath` too, where Open vSwitch has none.
         # nf_call_iptables, below, enables it on the bridge `weave` only.
         ("net.bridge.bridge-nf-call-iptables", "0"),
@@ -108,12 +107,12 @@ _NEIGHBOR_SYSCTLS = (("base_reachable_time", "5"), ("delay_first_probe_time", "2
 """How Weave verifies neighbors of its bridge and of pods: sooner than the kernel does by default."""
 
 
-def fast_datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
-    """Plan the datapath without encryption."""
-    return datapath(topology, mtu)
-
-
-def datapath(topology: Topology, mtu: int, endpoint: Callable[[LabNode], str] | None = None) -> Datapath:
+def datapath(
+    topology: Topology,
+    mtu: int,
+    engine: Engine | None = None,
+    endpoint: Callable[[LabNode], str] | None = None,
+) -> Datapath:
     """Plan pods on `weave`, and VXLAN between the nodes.
 
     `endpoint` returns the address of a node's VXLAN device; by default the device is bound to eth0 and its address.
@@ -188,7 +187,7 @@ def encrypted(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
         endpoints = tuple(
             Batch(node.name, "ip", (f"addr add {_endpoint(node)}/32 dev lo",)) for node in topology.nodes
         )
-        plain = datapath(topology, mtu, _endpoint)
+        plain = datapath(topology, mtu, endpoint=_endpoint)
         plain = replace(plain, batches=(*endpoints, *plain.batches))
         return strongswan.encrypted(plain, topology, engine, CIPHER, _tunnel_selectors)
     plain = datapath(topology, mtu)
