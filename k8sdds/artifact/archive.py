@@ -127,9 +127,12 @@ def _packed_run(folder: RunFolder) -> PackedRun:
 def _write(archive: zip_format.Writer, runs: list[PackedRun], description: Description) -> tuple[str, int]:
     """Write all files, SHA256SUMS last; return the checksum of SHA256SUMS and the number of other files."""
     packed: dict[str, str] = {}
+    own: dict[str, str] = {}
+    """What the files are that describe the runs, by path."""
 
-    def add(path: str, content: bytes) -> str:
+    def add(path: str, content: bytes, purpose: str) -> str:
         packed[path], _ = archive.add(path, [content])
+        own[path] = purpose
         return packed[path]
 
     claims = claims_.load(description.claims)
@@ -139,47 +142,37 @@ def _write(archive: zip_format.Writer, runs: list[PackedRun], description: Descr
         _add_run(archive, run)
         packed.update({f"runs/{run.name}/{path}": digest for path, digest in run.sums.items()})
         for path, content in _tables(run.folder):
-            add(f"expected/{run.name}/{path}", content)
+            purpose = f"expected output of `k8sdds report` for runs/{run.name}"
+            add(f"expected/{run.name}/{path}", content, purpose)
             run.tables.append(path)
         for path, content in _recommendation(run):
-            add(f"recommendations/{run.name}/{path}", content)
+            purpose = f"recommendation of `k8sdds recommend` from runs/{run.name}"
+            add(f"recommendations/{run.name}/{path}", content, purpose)
             run.recommendation.append(path)
-        add(f"locks/{run.name}.json", environment_of(run.folder).encode())
+        machine = environment_of(run.folder).encode()
+        add(f"locks/{run.name}.json", machine, f"machine and versions of {run.campaign}")
     judged = verdicts(runs, claims)
-    add("locks/python.txt", python_packages().encode())
-    add("claims/claims.yaml", claims_.CLAIMS.read(description.claims)[1].encode())
-    add("expected/claims.json", _json(judged).encode())
-    add(NAME, _json({**summary(runs, description), "claims": judged}).encode())
-    add("README.md", readme.text(runs, description, claims, judged).encode())
-    own = {
-        "README.md": "what this artifact contains, and how to evaluate it for each badge",
-        NAME: "the same in machine-readable form: campaigns, commands, minutes, disk space",
-        "claims/claims.yaml": "the claims that are judged by the runs",
-        "expected/claims.json": "expected output of `k8sdds claims` for the runs",
-        "locks/python.txt": "versions of the Python packages that packed the artifact",
-        **{f"locks/{run.name}.json": f"machine and versions of {run.campaign}" for run in runs},
-        **{
-            f"expected/{run.name}/{path}": f"expected output of `k8sdds report` for runs/{run.name}"
-            for run in runs
-            for path in run.tables
-        },
-        **{
-            f"recommendations/{run.name}/{path}": f"recommendation of `k8sdds recommend` from runs/{run.name}"
-            for run in runs
-            for path in run.recommendation
-        },
-    }
+    packages = "versions of the Python packages that packed the artifact"
+    add("locks/python.txt", python_packages().encode(), packages)
+    claimed = claims_.CLAIMS.read(description.claims)[1].encode()
+    add("claims/claims.yaml", claimed, "the claims that are judged by the runs")
+    add("expected/claims.json", _json(judged), "expected output of `k8sdds claims` for the runs")
+    summarized = _json({**summary(runs, description), "claims": judged})
+    add(NAME, summarized, "the same in machine-readable form: campaigns, commands, minutes, disk space")
+    guide = readme.text(runs, description, claims, judged).encode()
+    add("README.md", guide, "what this artifact contains, and how to evaluate it for each badge")
     newest = max((run.ended_at or run.started_at or "" for run in runs), default="")
-    published = _day(newest)
-    add(ro_crate.NAME, ro_crate.metadata(description, runs, own, published).encode())
-    content_id = add(checksums.NAME, checksums.write(packed).encode())
+    crate = ro_crate.metadata(description, runs, own, _day(newest)).encode()
+    add(ro_crate.NAME, crate, "this description")
+    content_id = add(checksums.NAME, checksums.write(packed).encode(), "checksums of all other files")
     return content_id, len(packed)
 
 
 def _add_run(archive: zip_format.Writer, run: PackedRun) -> None:
     """Add every file of a run folder that may be published; record the others in the run."""
-    for path, file, excluded in files.candidates(run.folder.path):
-        reason = excluded or _add_file(archive, run, path, file)
+    for path in files.walk(run.folder.path, files.DERIVED):
+        file = run.folder.path / path
+        reason = files.exclusion(path, file) or _add_file(archive, run, path, file)
         if reason and path in files.RECORDS:
             raise InputError(
                 f"{file} {reason.removeprefix('it ')}",
@@ -285,8 +278,8 @@ def summary(runs: list[PackedRun], description: Description) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _json(data: Any) -> str:
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+def _json(data: Any) -> bytes:
+    return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _day(at: str) -> str:

@@ -24,18 +24,11 @@ _SECRET_NAMES = re.compile(
 )
 
 
-def candidates(folder: Path) -> Iterator[tuple[str, Path, str | None]]:
-    """Yield (path within the folder, file, reason to exclude it or None) of all candidates, sorted.
+def exclusion(name: str, path: Path) -> str | None:
+    """Return why a file, given by its path within the run folder, cannot be packed, or None.
 
     Symbolic links are never followed, because they may lead to any file of this machine.
     """
-    for name in walk(folder, DERIVED):
-        path = folder / name
-        yield name, path, exclusion(name, path)
-
-
-def exclusion(name: str, path: Path) -> str | None:
-    """Return why a file, given by its path within the run folder, cannot be packed, or None."""
     state = path.lstat()
     if stat.S_ISLNK(state.st_mode):
         return "it is a symbolic link"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds import __version__
 from k8sdds.claims import PAPER
 from k8sdds.results.run_folder import EXPERIMENT
+from k8sdds.system.numbers import format_duration
 from k8sdds.system.templates import templates
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def text(
     environment.filters["code"] = lambda value: f"`{cell(value, code=True)}`"
     environment.filters["quote"] = lambda value: shlex.quote(str(value))
     environment.filters["size"] = size
-    environment.filters["minutes"] = minutes
+    environment.filters["minutes"] = lambda value: format_duration(60 * value)
     return environment.get_template("README.md.j2").render(
         description=description,
         runs=runs,
@@ -62,10 +63,3 @@ def size(count: float) -> str:
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
     return f"{count:.0f} B"
-
-
-def minutes(value: float) -> str:
-    """Format minutes: `under 1 min`, `15 min`, `2.5 h`."""
-    if value < 1:
-        return "under 1 min"
-    return f"{value:.0f} min" if value < 100 else f"{value / 60:.1f} h"

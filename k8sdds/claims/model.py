@@ -19,6 +19,7 @@ from k8sdds.model.axis import OneOrMore
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.strict import MAX_NAME, Name, Strict, Title
+from k8sdds.system.yaml_text import nearest
 
 Scalar = str | int | float | bool | None
 Is = Literal["lower", "higher", "alike", "between", "published"]
@@ -47,8 +48,6 @@ def _selector(value: Any) -> Any:
     if isinstance(value, dict):
         for key in value:
             if ".".join(str(key).split(".")[:2]) not in (*SELECTABLE, *PARTS):
-                from k8sdds.system.yaml_text import nearest
-
                 raise ValueError(f"unknown key {key!r}{nearest(str(key), [*SELECTABLE, *PARTS])}")
     return value
 
@@ -102,8 +101,6 @@ class Part(Strict):
             raise ValueError(f"`at` has more than {MAX_POINTS:,} combinations")
         for quantity in filter(None, (self.quantity, self.to_quantity)):
             if quantity not in METRICS:
-                from k8sdds.system.yaml_text import nearest
-
                 raise ValueError(f"{quantity!r} is not a metric{nearest(quantity, list(METRICS))}")
         if self.to_quantity and (self.to is None or self.against):
             raise ValueError("to_quantity needs `to`, and excludes `against`")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from k8sdds.importing import kubectl_top, layouts, osrf
 from k8sdds.model.trial import PUBLISHER, Participant, Role
 from k8sdds.perftest import log
 from k8sdds.perftest.log import Log
 from k8sdds.system import faults
+from k8sdds.system.files import natural
+from k8sdds.system.grouping import grouped
 from k8sdds.system.reading import escaped
 
 LOG, METRICS, NOTE, TABLE = "log", "metrics", "note", "table"
@@ -75,16 +75,15 @@ class Bundle:
         return str(self.folder / self.stem) if self.stem else str(self.folder)
 
 
-def sources(root: Path, skip: Iterable[str] = (), leave_out: Path | None = None) -> list[Source]:
+def sources(root: Path, skip: Sequence[str] = (), leave_out: Path | None = None) -> list[Source]:
     """Return every file below `root`, or `root` itself if it is a file, in natural order. Links are not followed.
 
     Files that match one of the `skip` patterns are listed but not read. The folder `leave_out` is ignored.
     """
-    patterns = list(skip)
     files = []
-    for path in sorted(_files(root, leave_out), key=_natural):
+    for path in sorted(_files(root, leave_out), key=natural):
         relative = PurePosixPath(escaped(path.relative_to(root) if path != root else path.name))
-        if any(fits(pattern, relative) for pattern in patterns):
+        if any(fits(pattern, relative) for pattern in skip):
             files.append(Source(relative, None, SKIPPED, "skipped with --skip"))
         else:
             files.append(_source(path, relative))
@@ -99,10 +98,8 @@ def fits(pattern: str, path: PurePosixPath) -> bool:
 
 def bundles(sources: list[Source], layout: str) -> list[Bundle]:
     """Group the logs into bundles, in the order of their files."""
-    by_folder: dict[PurePosixPath, list[Source]] = defaultdict(list)
-    for source in sources:
-        if source.kind in (LOG, METRICS):
-            by_folder[source.path.parent].append(source)
+    used = (source for source in sources if source.kind in (LOG, METRICS))
+    by_folder = grouped(used, lambda source: source.path.parent)
     return [bundle for folder, files in by_folder.items() for bundle in _of_folder(folder, files, layout)]
 
 
@@ -127,17 +124,6 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _natural(path: Path) -> tuple[Any, ...]:
-    """Return a sort key that puts test-2 before test-10."""
-    return tuple(
-        tuple(
-            (0, int(piece), "") if piece.isdecimal() else (1, 0, piece)
-            for piece in re.split(r"([0-9]{1,9})", part)
-        )
-        for part in path.parts
-    )
-
-
 def _source(path: Path, relative: PurePosixPath) -> Source:
     try:
         size = path.lstat().st_size
@@ -156,29 +142,18 @@ def _source(path: Path, relative: PurePosixPath) -> Source:
     source.sha256 = hashlib.sha256(data).hexdigest()
     if not data.strip():
         source.why = "empty"
-        return source
-    if data.startswith(b"name,"):
+    elif data.startswith(b"name,"):
         source.nodes, problems = kubectl_top.read(data)
-        source.why = "; ".join(problems)
-        source.kind = METRICS if source.nodes else OTHER
-        return source
-    if osrf.is_table(data):
+        source.kind, source.why = METRICS if source.nodes else OTHER, "; ".join(problems)
+    elif osrf.is_table(data):
         source.rows, problems = osrf.read(data)
-        source.why = _first(problems)
-        source.kind = TABLE if source.rows else OTHER
-        return source
-    if len(data) < 100 and (note := _MTU.fullmatch(data.decode(errors="replace"))):
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        source.kind, source.why = TABLE if source.rows else OTHER, "".join(problems[:1]) + more
+    elif len(data) < 100 and (note := _MTU.fullmatch(data.decode(errors="replace"))):
         source.kind, source.why, source.mtu = NOTE, "", int(note[1])
-        return source
-    read = log.read(data)
-    if read.understood:
+    elif (read := log.read(data)).understood:
         source.kind, source.why, source.log = LOG, "", read
     return source
-
-
-def _first(problems: list[str]) -> str:
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return problems[0] + more if problems else ""
 
 
 def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[Bundle]:
@@ -192,8 +167,7 @@ def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[
             stem = ""
         bundle = by_stem.setdefault(stem, Bundle(folder, stem))
         _put(bundle, source, named)
-    metrics = [source for source in files if source.kind == METRICS]
-    for source in metrics:
+    for source in (source for source in files if source.kind == METRICS):
         # If the folder contains several trials, a table belongs to the trial with the same name.
         own = next((b for stem, b in by_stem.items() if stem and source.path.name.startswith(stem)), None)
         if own is None and len(by_stem) == 1:
@@ -207,12 +181,9 @@ def _put(bundle: Bundle, source: Source, named: Participant | None) -> None:
     """Add a log to a bundle, under the participant named in the log or, if missing there, in the file name."""
     assert source.log is not None
     role, identity = source.role, source.log.settings.identity
-    if role is None:
-        participant = "unknown0"
-    elif identity is not None:
-        participant = Participant(role, identity).name
-    else:
-        participant = (named if named and named.role == role else Participant(role)).name
+    if identity is None and named and named.role == role:
+        identity = named.index
+    participant = Participant(role, identity or 0).name if role else "unknown0"
     if participant in bundle.logs:
         bundle.clashes.append(
             f"{bundle.logs[participant].path.name} and {source.path.name} are both {participant}"

@@ -150,16 +150,11 @@ def read(data: bytes) -> tuple[dict[int, Row], list[str]]:
             try:
                 rows[reader.line_num] = Row.model_validate(values)
             except ValidationError as error:
-                problems.append(f"line {reader.line_num}: {_explain(error)}")
+                first = error.errors()[0]
+                place = "".join(f"{name} ({str(first['input'])[:40]!r}): " for name in first["loc"])
+                problems.append(f"line {reader.line_num}: {place}{explain(first)}")
         if next(reader, None) is not None:
             problems.append(f"more than {MAX_ROWS} rows; the others were not read")
     except csv.Error as error:
         return {}, [f"line {reader.line_num} is not CSV: {error}"]
     return rows, problems
-
-
-def _explain(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place = ".".join(map(str, first["loc"]))
-    given = f" ({str(first['input'])[:40]!r})" if place else ""
-    return f"{place}{given}: {explain(first)}" if place else explain(first)

@@ -43,7 +43,7 @@ class Rule:
 
 def rules(texts: Iterable[str]) -> list[Rule]:
     """Return the rules in the given order."""
-    return [_rule(text) for text in texts]
+    return list(map(_rule, texts))
 
 
 def values(rules: list[Rule], path: PurePosixPath) -> dict[str, Any]:

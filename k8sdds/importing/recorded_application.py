@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,16 +115,14 @@ class _Flow:
     def load(self) -> float:
         return self.rate * self.payload_bytes
 
-    def takes(self, topic: Topic, tolerance: float) -> bool:
-        """Return whether a topic is similar enough to the first one."""
-        first = self.topics[0]
-        return topic.reliability == first.reliability and all(
-            max(one, other) <= tolerance * min(one, other)
-            for one, other in (
-                (topic.rate / topic.publishers, first.rate / first.publishers),
-                (max(topic.payload_bytes, MIN_SAMPLE_BYTES), max(first.payload_bytes, MIN_SAMPLE_BYTES)),
-            )
-        )
+
+def _are_similar(one: Topic, other: Topic, tolerance: float) -> bool:
+    """Return whether two topics may become one flow: their sizes and rates differ by at most this factor."""
+    pairs = (
+        (one.rate / one.publishers, other.rate / other.publishers),
+        (max(one.payload_bytes, MIN_SAMPLE_BYTES), max(other.payload_bytes, MIN_SAMPLE_BYTES)),
+    )
+    return one.reliability == other.reliability and all(max(pair) <= tolerance * min(pair) for pair in pairs)
 
 
 def write(
@@ -221,23 +220,15 @@ def _flows(topics: Iterable[Topic]) -> list[_Flow]:
     flows.sort(key=lambda flow: -flow.load)
     attempts = itertools.product((True, False), TOLERANCES) if len(flows) > MAX_FLOWS else ()
     for apart, tolerance in attempts:
-        merged: list[_Flow] = [flow for flow in flows if apart and flow.is_recorded]
-        for flow in flows:
-            if apart and flow.is_recorded:
-                continue
-            (topic,) = flow.topics
-            index = next(
-                (
-                    i
-                    for i, each in enumerate(merged)
-                    if each.takes(topic, tolerance) and not (apart and each.is_recorded)
-                ),
-                None,
-            )
-            if index is None:
-                merged.append(flow)
+        kept = [flow for flow in flows if apart and flow.is_recorded]
+        groups: list[list[Topic]] = []
+        for (topic,) in (flow.topics for flow in flows if not (apart and flow.is_recorded)):
+            similar = (group for group in groups if _are_similar(topic, group[0], tolerance))
+            if (group := next(similar, None)) is not None:
+                group.append(topic)
             else:
-                merged[index] = _Flow([*merged[index].topics, topic])
+                groups.append([topic])
+        merged = [*kept, *map(_Flow, groups)]
         if len(merged) <= MAX_FLOWS:
             return sorted(merged, key=lambda flow: -flow.load)
     return flows
@@ -372,26 +363,16 @@ def _rest(left_out: dict[str, str]) -> list[str]:
     listed = [f"{topic}: {reason}" for topic, reason in sorted(left_out.items())]
     more = len(listed) - MAX_LISTED
     lines = listed[:MAX_LISTED] + ([f"and {more:,} more"] if more > 0 else [])
-    return (
-        ["", "# Left out:", *(f"#   {yaml_template.comment(line, 400)[0][2:]}" for line in lines)]
-        if lines
-        else []
-    )
+    title = ["", "# Left out:"] if lines else []
+    return [*title, *(f"#   {yaml_template.comment(line, 400)[0][2:]}" for line in lines)]
 
 
 def _names(flows: Sequence[_Flow]) -> list[str]:
-    """Return a name for each flow."""
-    names: set[str] = set()
-    return [_unique(flow.topics[0].name, names) for flow in flows]
-
-
-def _unique(topic: str, names: set[str]) -> str:
-    """Return a name for a flow, which is not yet in `names`, and add it."""
-    words = "".join(
-        character if character.isascii() and character.isalnum() else "-" for character in topic.lower()
-    )
-    base = "-".join(filter(None, words.split("-")))[-40:].lstrip("-") or "flow"
-    candidates = (base, *(f"{base[-36:].lstrip('-')}-{index}" for index in range(2, len(names) + 3)))
-    name = next(each for each in candidates if each not in names)
-    names.add(name)
-    return name
+    """Return a different name for each flow."""
+    names: list[str] = []
+    for flow in flows:
+        words = re.sub("[^a-z0-9]+", "-", flow.topics[0].name.lower()).strip("-")
+        base = words[-40:].lstrip("-") or "flow"
+        candidates = (base, *(f"{base[-36:].lstrip('-')}-{index}" for index in range(2, len(names) + 3)))
+        names.append(next(each for each in candidates if each not in names))
+    return names

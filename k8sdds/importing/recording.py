@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 import shutil
 import sqlite3
 import struct
@@ -25,6 +24,7 @@ from k8sdds.importing.recorded_topics import Topic
 from k8sdds.importing.recorded_windows import Windows
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import naming
+from k8sdds.system.files import natural
 from k8sdds.system.reading import UnreadableError, escaped, one_line
 
 SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
@@ -294,11 +294,7 @@ def _files(path: Path) -> list[Path]:
         names = {file.name for file in path.iterdir() if file.name.endswith(SUFFIXES)}
         # A decompressed copy has the same messages.
         files = [path / name for name in names if name.removesuffix(".zstd") not in names - {name}]
-        files.sort(
-            key=lambda file: [
-                int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", file.name)
-            ]
-        )
+        files.sort(key=natural)
     if not files or not all(file.is_file() for file in files):
         raise InputError(f"{escaped(path)} is not a recording, and has no files of one", remedy)
     return files

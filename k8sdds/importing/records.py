@@ -25,8 +25,11 @@ from k8sdds.results.run_folder import SCHEMA
 
 TESTBED = "imported"
 
-UNKNOWN: dict[str, Any] = {name: None for name, column in COLUMNS.items() if column.only in ("", IMPORTED)}
-"""Every key of an imported trial, with the value None. A log may not contain all of them."""
+_COMMON: dict[str, Any] = {
+    **{name: None for name, column in COLUMNS.items() if column.only in ("", IMPORTED)},
+    "schema": SCHEMA, "attempt": 1, "testbed": TESTBED,
+}  # fmt: skip
+"""Every key of an imported trial; a log may not contain all of those that are None."""
 
 
 @dataclass
@@ -68,7 +71,7 @@ def _of_row(table: Source, line: int, row: Row) -> Imported:
     bundle = Bundle(table.path, f"line {line}", table=table)
     cell_id, settings = row.cell.cell_id, row.settings
     record = {
-        **UNKNOWN, "schema": SCHEMA, "attempt": 1, "testbed": TESTBED, "source": bundle.name, "valid": True,
+        **_COMMON, "source": bundle.name, "valid": True,
         "cell_id": cell_id, "trial_id": f"{cell_id}-{TESTBED}-r{settings['repetition']}",
         **settings, **row.metrics,
     }  # fmt: skip
@@ -95,8 +98,7 @@ def _record(bundle: Bundle, logs: dict[str, Log], hints: Hints, layout: str, pay
             "set-aside", f"{hints.set_aside!r} marks it as a backup; to include it: --map 'GLOB:keep=yes'"
         )
     record = {
-        **UNKNOWN, "schema": SCHEMA, "attempt": 1, "testbed": TESTBED, "source": bundle.name,
-        "experiment_folder": hints.experiment, **values,
+        **_COMMON, "source": bundle.name, "experiment_folder": hints.experiment, **values,
         "valid": reason is None, "reason": str(reason) if reason else None, "warnings": warnings,
         **_numbers(values["test"], pubs, subs, results),
     }  # fmt: skip
@@ -121,28 +123,20 @@ _STATED = ("reliability", "transport", "batch_bytes", "rate", "duration_s", "rec
 
 def _stated(pubs: dict[str, Log], subs: dict[str, Log]) -> dict[str, Any]:
     """Return the settings in the logs. A publisher's log takes precedence."""
-    stated: dict[str, Any] = {}
-    for log in (*pubs.values(), *subs.values()):
+    stated: dict[str, Any] = {"subscribers": len(subs)} if subs else {}
+    for log in reversed((*pubs.values(), *subs.values())):
         settings = log.settings
-        for key in _STATED:
-            value = getattr(settings, key)
-            if value is not None:
-                stated.setdefault(key, value)
+        known = {key: getattr(settings, key) for key in _STATED}
+        known |= {"perftest_version": settings.version or None, "transport_kind": settings.kind or None}
         if settings.mode:
-            stated.setdefault("test", workloads.of_mode(settings.mode))
+            known["test"] = workloads.of_mode(settings.mode)
         if settings.discovers:
-            stated.setdefault(settings.discovers[1], settings.discovers[0])
+            known[settings.discovers[1]] = settings.discovers[0]
         if len(settings.payloads) == 1:
-            stated.setdefault("payload_bytes", settings.payloads[0])
+            known["payload_bytes"] = settings.payloads[0]
         if settings.product:
-            stated.setdefault("middleware", settings.product[0])
-            stated.setdefault("middleware_version", settings.product[1])
-        if settings.version:
-            stated.setdefault("perftest_version", settings.version)
-        if settings.kind:
-            stated.setdefault("transport_kind", settings.kind)
-    if subs and "subscribers" not in stated:
-        stated["subscribers"] = len(subs)
+            known["middleware"], known["middleware_version"] = settings.product
+        stated |= {key: value for key, value in known.items() if value is not None}
     return stated
 
 
@@ -218,12 +212,11 @@ def _invalid(
                 return Reason("truncated", f"{name}: the last line is incomplete and there is no summary")
             if log.problems:
                 return Reason("damaged", f"{name}: {log.problems[0]}")
+    for name, log in logs.items():
+        if log.problems:
+            return Reason("damaged", f"{name}: {log.problems[0]}")
     return (
-        next(
-            (Reason("damaged", f"{name}: {log.problems[0]}") for name, log in logs.items() if log.problems),
-            None,
-        )
-        or (Reason("contradiction", bundle.clashes[0]) if bundle.clashes else None)
+        (Reason("contradiction", bundle.clashes[0]) if bundle.clashes else None)
         or _contradiction(logs)
         or _incomplete(pubs, subs, values, results)
         or _lost(subs, values, results)
@@ -236,7 +229,8 @@ def _contradiction(logs: dict[str, Log]) -> Reason | None:
         stated = {name: getattr(log.settings, key) for name, log in logs.items()}
         known = {name: value for name, value in stated.items() if value not in (None, ())}
         if len(set(known.values())) > 1:
-            (a, x), (b, y) = _differing(known)
+            (a, x), *others = known.items()
+            b, y = next(other for other in others if other[1] != x)
             return Reason("contradiction", f"{a} states {key} {x}, {b} states {y}")
     for name, log in logs.items():
         for result in log.results:
@@ -246,11 +240,6 @@ def _contradiction(logs: dict[str, Log]) -> Reason | None:
                     "contradiction", f"{name} sent {sent} bytes, its summary is of {result.payload_bytes}"
                 )
     return None
-
-
-def _differing(known: dict[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any]]:
-    first = next(iter(known.items()))
-    return first, next(item for item in known.items() if item[1] != first[1])
 
 
 def _incomplete(
@@ -265,10 +254,9 @@ def _incomplete(
         )
     if values["payload_bytes"] is None:
         return Reason("no-result", "there is no summary")
-    if subs and len(subs) != values["subscribers"]:
-        return Reason("missing-log", f"{values['subscribers']} subscribers took part, {len(subs)} left a log")
-    if pubs and len(pubs) != values["publishers"]:
-        return Reason("missing-log", f"{values['publishers']} publishers took part, {len(pubs)} left a log")
+    for role, logs in (("subscribers", subs), ("publishers", pubs)):
+        if logs and len(logs) != values[role]:
+            return Reason("missing-log", f"{values[role]} {role} took part, {len(logs)} left a log")
     if not (pubs if workload.measured_by == PUBLISHER else subs):
         return Reason("missing-log", f"there is no log of a {workload.measured_by}")
     missing = [name for name in (*pubs, *subs) if name not in results]

@@ -9,51 +9,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from k8sdds import workloads
+from k8sdds.middleware import raw, ros2_fastdds, zenoh
 from k8sdds.middleware.connext import Connext
 from k8sdds.middleware.cyclonedds import CycloneDDS
 from k8sdds.middleware.fastdds import FastDDS
 from k8sdds.middleware.files import checksum
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
-from k8sdds.middleware.protocol import Command, Middleware, Surroundings
-from k8sdds.middleware.raw import MODES, Raw
-from k8sdds.middleware.ros2_fastdds import BACKEND as ROS2_FASTDDS
-from k8sdds.middleware.ros2_fastdds import PLAIN as ROS2_PLAIN
-from k8sdds.middleware.ros2_fastdds import Ros2FastDDS
-from k8sdds.middleware.zenoh import MODES as ZENOH_MODES
-from k8sdds.middleware.zenoh import Zenoh
+from k8sdds.middleware.protocol import Middleware as Middleware
+from k8sdds.middleware.protocol import Surroundings as Surroundings
 from k8sdds.model.trial import Cell
 from k8sdds.workloads import Program
-
-__all__ = [
-    "ALWAYS_BUILT",
-    "BACKENDS",
-    "MIDDLEWARES",
-    "OFFERED",
-    "Command",
-    "Middleware",
-    "Surroundings",
-    "capabilities",
-    "config_checksum",
-    "config_copy",
-    "config_name",
-    "find",
-    "locks_memory",
-    "of",
-    "program_of",
-    "qos_file",
-]
 
 MIDDLEWARES: dict[str, Middleware] = {
     middleware.name: middleware
     for middleware in (
         CycloneDDS(),
         FastDDS(),
-        Ros2FastDDS(ROS2_FASTDDS),
-        Ros2FastDDS(ROS2_PLAIN),
-        Raw(),
-        *(Raw(mode) for mode in MODES),
-        Zenoh(),
-        *(Zenoh(mode) for mode in ZENOH_MODES),
+        *map(ros2_fastdds.Ros2FastDDS, (ros2_fastdds.BACKEND, ros2_fastdds.PLAIN)),
+        *map(raw.Raw, ("", *raw.MODES)),
+        *map(zenoh.Zenoh, (zenoh.TCP, *zenoh.MODES)),
         Connext(),
     )
 }

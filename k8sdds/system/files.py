@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import re
 import secrets
 import tempfile
 import time
@@ -118,3 +119,12 @@ def creating_folder(path: Path) -> Iterator[Path]:
         unfinished = Path(temporary, "unfinished")
         yield unfinished
         unfinished.rename(path)
+
+
+def natural(path: Path) -> list[list[int | str]]:
+    """Return a sort key that puts test-2 before test-10."""
+    # Text and numbers alternate, so that only equal types are compared.
+    return [
+        [int(piece) if index % 2 else piece for index, piece in enumerate(re.split(r"([0-9]{1,9})", part))]
+        for part in path.parts
+    ]
