@@ -98,16 +98,10 @@ def _limits(cells: Cells, quantity: str, leave_out: str = "") -> Cells:
 def _best(modes: list[list[Row]], metric: Metric) -> list[Row]:
     """Return the trials of the mode with the best mean, among values that were measured by the same method."""
     measured = [[trial for trial in trials if trial[metric.name] is not None] for trials in modes]
-    means = [_mean(comparable, metric.name) for comparable in overhead.alike(metric, *measured)]
-    known = [(mean, index) for index, mean in enumerate(means) if mean is not None]
-    _, index = (max if metric.gain else min)(known)
-    return modes[index]
+    values = [overhead.by_repetition(each, metric.name) for each in overhead.alike(metric, *measured)]
+    means = [(statistics.geometric_mean([*own.values()]), index) for index, own in enumerate(values) if own]
+    return modes[(max if metric.gain else min)(means)[1]]
 
 
 def _same(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in SAME)
-
-
-def _mean(trials: list[Row], quantity: str) -> float | None:
-    values = list(overhead.by_repetition(trials, quantity).values())
-    return statistics.geometric_mean(values) if values else None

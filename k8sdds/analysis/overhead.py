@@ -54,14 +54,10 @@ def overheads(best: list[Row], baseline: str | None, confidence: float = statist
     Pairs with a value of 0 are omitted, because their ratio has no meaning.
     """
     cells = by_cell(best)
-    metrics = _measured(best)
     rows = []
     for key, trials in cells.items():
-        label, *condition = key
-        if label == baseline:
-            continue
-        base = cells.get((baseline, *condition), [])
-        for metric in metrics:
+        base = cells.get((baseline, *key[1:]), []) if key[0] != baseline else []
+        for metric in _measured(base):
             ratio, pairs = paired(trials, base, metric, confidence)
             if ratio is None:
                 continue
@@ -134,11 +130,10 @@ def protections(best: list[Row], networks: Mapping[str, Any]) -> list[Row]:
             continue
         unprotected = [*condition[:_SECURITY], "none", *condition[_SECURITY + 1 :]]
         base = cells.get((against, *unprotected), [])
-        for metric in METRICS.values():
-            ratio, _ = paired(trials, base, metric)
-            if ratio is None:
-                continue
-            rows.append({UNIT: label, "against": against} | _cell(key, metric) | columns_of(metric, ratio))
+        for metric in _measured(base):
+            if ratio := paired(trials, base, metric)[0]:
+                row = {UNIT: label, "against": against} | _cell(key, metric) | columns_of(metric, ratio)
+                rows.append(row)
     return rows
 
 

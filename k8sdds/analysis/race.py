@@ -174,11 +174,8 @@ class _Prediction:
         if not entries:
             return
         self._at = np.array([index for index, _, _ in entries])
-        names = {
-            block: number for number, block in enumerate(dict.fromkeys(block for _, block, _ in entries))
-        }
-        blocks = np.array([names[block] for _, block, _ in entries])
-        self._same_block = (blocks[:, None] == blocks[None, :]).astype(float)
+        blocks = [block for _, block, _ in entries]
+        self._same_block = np.array([[float(one == other) for other in blocks] for one in blocks])
         targets = np.array([value for _, _, value in entries])
         offset = float(targets.mean()) if center else 0.0
         self._targets = targets - offset
@@ -198,21 +195,15 @@ class _Prediction:
     def _factor(self, kernel: Any, noise: float, block: float) -> tuple[Any, Any, float]:
         """Return the Cholesky factor of the observations' covariance, the whitened values, and the scale of variances.
 
-        The whitened values, which are the factor's inverse times the values, are the last row of the factor of the
-        covariance with the values as another row and column.
+        The whitened values are the factor's inverse times the values.
         """
         import numpy as np
 
         count = len(self._at)
-        bordered = np.zeros((count + 1, count + 1))
-        bordered[:count, :count] = kernel + block * self._same_block + noise * np.eye(count)
-        bordered[count, :count] = self._targets
-        # More than their sum of squares, as no eigenvalue of the covariance is below `noise`.
-        bordered[count, count] = 1 + 2 * (self._targets @ self._targets) / noise
-        whole = np.linalg.cholesky(bordered)
-        whitened = whole[count, :count]
+        factor = np.linalg.cholesky(kernel + block * self._same_block + noise * np.eye(count))
+        whitened = np.linalg.solve(factor, self._targets)
         # A prior of one observation keeps the scale above 0 if all values are equal.
-        return whole[:count, :count], whitened, float((whitened @ whitened + 1e-4) / (count + 1))
+        return factor, whitened, float((whitened @ whitened + 1e-4) / (count + 1))
 
     def _likelihood(self, kernel: Any, noise: float, block: float) -> float:
         import numpy as np
@@ -255,13 +246,7 @@ def _codes(designs: Sequence[Sequence[str]]) -> Any:
 
     columns = [column for column in zip(*designs, strict=True) if len(set(column)) > 1]
     columns = columns or [tuple(map(str, range(len(designs))))]
-    numbers = [{value: number for number, value in enumerate(dict.fromkeys(column))} for column in columns]
-    return np.array(
-        [
-            [known[value] for known, value in zip(numbers, row, strict=True)]
-            for row in zip(*columns, strict=True)
-        ]
-    )
+    return np.column_stack([np.unique(column, return_inverse=True)[1] for column in columns])
 
 
 def _kernel(codes: Any, weights: Any, rows: Any, columns: Any) -> Any:
