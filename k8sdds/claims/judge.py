@@ -186,8 +186,6 @@ class _Run:
 
     name: str
     parts: PartData
-    versions: str
-    """A note if PerfTest's version changed within a repetition."""
 
     @property
     def points(self) -> list[PointData]:
@@ -234,12 +232,11 @@ def _variants(claim: Claim, sources: Sequence[Source]) -> list[_Variant]:
         variants = list(dict.fromkeys(variant for points in by_part for variant in points))
         for variant in sorted(variants, key=lambda variant: json.dumps(variant, default=str)):
             parts = {number: points[variant] for number, points in enumerate(by_part) if variant in points}
-            data = [point for points in parts.values() for point in points]
-            if not any(point.is_known for point in data) and not _no_estimate(claim, parts):
-                continue
             name = ", ".join(filter(None, [source.name, evidence.describe(variant, variants)]))
-            run = _Run(name, parts, mixed_versions(data))
-            rows = [row for point in data for row in point.rows]
+            run = _Run(name, parts)
+            if not any(point.is_known for point in run.points) and not _no_estimate(claim, parts):
+                continue
+            rows = [row for point in run.points for row in point.rows]
             testbed = "imported" if source.imported else rows[0]["testbed"]
             groups[testbed, run.is_complete(claim), _obstacle(claim, rows, source), variant].append(run)
     known = list(dict.fromkeys(variant for *_, variant in groups))
@@ -258,7 +255,7 @@ def _verdict(claim: Claim, variant: _Variant, level: float) -> Verdict:
     verdict, reason, tested = _judged(claim, variant, level)
     if disagreement := _disagreement(alone):
         verdict, reason = NOT_ENOUGH, disagreement
-    reason += "".join(dict.fromkeys(run.versions for run in variant.runs))
+    reason += "".join(dict.fromkeys(mixed_versions(run.points) for run in variant.runs))
     return Verdict(variant.name, variant.imported, verdict, reason, tested, alone)
 
 

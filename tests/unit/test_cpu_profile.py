@@ -260,7 +260,7 @@ def test_the_report_has_a_table_and_a_flame_graph_of_each_network(run: RunFolder
     assert "no PMU" in table.under
     assert {row["network"] for row in profiles.rows(content)} == set(run_folders.FIVE)
     assert flame_graph.COLORS.keys() == {component.name for component in COMPONENTS}
-    functions = [function for component in COMPONENTS for function in component.functions]
+    functions = [function for component in COMPONENTS for function in component.functions.split()]
     assert len(functions) == len(set(functions))
     figures = flame_graph.draw(content, tmp_path)
     assert len({figure.slug for figure in figures}) == 5

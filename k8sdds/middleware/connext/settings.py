@@ -101,10 +101,7 @@ def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings
 
 def _given_version(environment: Mapping[str, str]) -> Version | None:
     text = environment.get(VERSION, "")
-    if not text:
-        return None
-    match = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)*", text)
-    return _supported((int(match[1]), int(match[2])) if match else None, f"{VERSION}={text}")
+    return _supported(re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)*", text), f"{VERSION}={text}") if text else None
 
 
 @functools.lru_cache
@@ -125,10 +122,11 @@ def _printed_version(path: Path, libraries: str) -> Version:
     match = _BANNER.search(output)
     if not match:
         raise InputError(f"{path} -help does not print its release", f"set {VERSION}, such as 4.1")
-    return _supported((int(match[1]), int(match[2])), str(path))
+    return _supported(match, str(path))
 
 
-def _supported(version: Version | None, source: str) -> Version:
+def _supported(match: re.Match[str] | None, source: str) -> Version:
+    version = (int(match[1]), int(match[2])) if match else None
     if version not in options.VERSIONS:
         known = ", ".join(map(options.version_text, options.VERSIONS))
         raise InputError(
