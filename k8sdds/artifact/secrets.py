@@ -125,7 +125,8 @@ class Search:
             unsearched = next((what for magic, what in _UNSEARCHED.items() if part.startswith(magic)), None)
             if unsearched:
                 return f"it is {unsearched}, which cannot be searched for secrets"
-            self._expansion = _Expansion.of(part, self._layer)
+            create = next((each for magic, each in _COMPRESSED.items() if part.startswith(magic)), None)
+            self._expansion = _Expansion(create, self._layer) if create else None
         window = (self._tail or b"") + part
         secret = _secret_in(window) or self._in_base64(window)
         self._tail = window[-OVERLAP_BYTES:]
@@ -158,14 +159,6 @@ class _Expansion:
         self._left = MAX_EXPANDED_BYTES
         self._ended = False
         self._needs_memory = False
-
-    @classmethod
-    def of(cls, start: bytes, layer: int) -> _Expansion | None:
-        """Return a search in a compressed content with this start, or None if it is not compressed."""
-        for magic, decompressor in _COMPRESSED.items():
-            if start.startswith(magic):
-                return cls(decompressor, layer)
-        return None
 
     def reason(self, part: bytes) -> str | None:
         """Expand and search the next part."""

@@ -246,8 +246,7 @@ def bridge_cni_config(
         "isDefaultGateway": True,
         "hairpinMode": True,
         "ipam": {"type": "host-local"},
+        **({} if mtu_bytes is None else {"mtu": mtu_bytes}),
     }
-    if mtu_bytes is not None:
-        plugin["mtu"] = mtu_bytes
     plugins = [plugin, {"type": "portmap", "capabilities": {"portMappings": True}}]
     return {"cniVersion": cni_version, "name": name, "plugins": plugins}

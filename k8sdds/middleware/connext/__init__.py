@@ -106,23 +106,18 @@ class Connext(Middleware):
 
     @override
     def service_problems(self) -> list[tuple[str, str]]:
-        problems = []
-        if not self.service_image():
-            problems.append(
-                (
-                    "discovery by server needs your image of RTI Cloud Discovery Service:"
-                    f" {versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE}",
-                    "k8sdds docs connext; or give another `discovery`",
-                )
-            )
-        if not os.environ.get(settings.LICENSE):
-            problems.append(
-                (
-                    f"RTI Cloud Discovery Service starts with a license only: {settings.LICENSE}",
-                    "set it to the path of your license (k8sdds docs connext); or give another `discovery`",
-                )
-            )
-        return problems
+        required = {
+            versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE: (
+                "discovery by server needs your image of RTI Cloud Discovery Service",
+                "k8sdds docs connext; or give another `discovery`",
+            ),
+            settings.LICENSE: (
+                "RTI Cloud Discovery Service starts with a license only",
+                "set it to the path of your license (k8sdds docs connext); or give another `discovery`",
+            ),
+        }
+        missing = {name: text for name, text in required.items() if not os.environ.get(name)}
+        return [(f"{what}: {name}", remedy) for name, (what, remedy) in missing.items()]
 
     @override
     def secret(self, namespace: str) -> dict[str, Any] | None:

@@ -26,10 +26,6 @@ from k8sdds.system.kernel_features import ESP, STRONGSWAN, TUN
 
 KERNEL, USERSPACE = "kernel", "userspace"
 """Names of the engines in experiments."""
-KERNEL_REQUIRES = (STRONGSWAN, ESP)
-USERSPACE_REQUIRES = (STRONGSWAN, TUN)
-# It also applies to the content of ESP packets, after decryption.
-KERNEL_LOSS_EXEMPTION = "the rule drops only UDP packets, but kernel ESP sends ESP packets"
 TUN_MTU = 1400
 """MTU of ipsec0, the TUN device of kernel-libipsec."""
 
@@ -45,6 +41,20 @@ INITIATE_TIMEOUT_S = 20
 
 Selectors = Callable[[LabNode, LabNode], tuple[str, str]]
 """(node, peer) → traffic selectors of both: the packets that enter the tunnel between them."""
+
+
+def engines(mode: str, kernel_mtus: tuple[int, int], userspace_mtus: tuple[int, int]) -> tuple[Engine, ...]:
+    """Return both engines, given the mode of the kernel's ESP, and the default and the largest MTU with each."""
+    return (
+        Engine(
+            KERNEL, "kernel ESP", mode, *kernel_mtus, requires=(STRONGSWAN, ESP),
+            # The rule also applies to the content of ESP packets, after decryption.
+            loss_exemption="the rule drops only UDP packets, but kernel ESP sends ESP packets",
+        ),
+        Engine(
+            USERSPACE, "userspace ESP", "tunnel", *userspace_mtus, requires=(STRONGSWAN, TUN), fixed_mtu=True
+        ),
+    )  # fmt: skip
 
 
 def _folder(node: LabNode) -> str:

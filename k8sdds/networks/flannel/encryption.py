@@ -33,18 +33,9 @@ CIPHER = "aes128gcm16"
 PAPER_MTU = 1423
 """MTU of the pods in the K8sDDS paper."""
 
-IPSEC_ENGINES = (
-    Engine(
-        name=strongswan.KERNEL, title="kernel ESP", mode="tunnel",
-        default_mtu=PAPER_MTU, max_mtu=LINK_MTU - encapsulation.ESP_TUNNEL, requires=strongswan.KERNEL_REQUIRES,
-        loss_exemption=strongswan.KERNEL_LOSS_EXEMPTION,
-    ),
-    Engine(
-        name=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",
-        default_mtu=strongswan.TUN_MTU, max_mtu=strongswan.TUN_MTU, requires=strongswan.USERSPACE_REQUIRES,
-        fixed_mtu=True,
-    ),
-)  # fmt: skip
+IPSEC_ENGINES = strongswan.engines(
+    "tunnel", (PAPER_MTU, LINK_MTU - encapsulation.ESP_TUNNEL), (strongswan.TUN_MTU, strongswan.TUN_MTU)
+)
 
 
 def _selectors(node: LabNode, peer: LabNode) -> tuple[str, str]:
@@ -59,18 +50,18 @@ def ipsec(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 UDP_PORT = 51820
 WIREGUARD_MTU = LINK_MTU - encapsulation.WIREGUARD_IPV6
 """What flannel sets: enough for IPv6 between nodes, too."""
-WIREGUARD_MAX_MTU = LINK_MTU - encapsulation.WIREGUARD
 
-WIREGUARD_ENGINES = (
+WIREGUARD_ENGINES = tuple(
     Engine(
-        name=KERNEL, title="kernel WireGuard", mode="tunnel",
-        default_mtu=WIREGUARD_MTU, max_mtu=WIREGUARD_MAX_MTU, requires=(WG, WIREGUARD),
-    ),
-    Engine(
-        name=USERSPACE, title="userspace WireGuard", mode="tunnel",
-        default_mtu=WIREGUARD_MTU, max_mtu=WIREGUARD_MAX_MTU, requires=(WG, WIREGUARD_GO, TUN),
-    ),
-)  # fmt: skip
+        name,
+        f"{name} WireGuard",
+        "tunnel",
+        WIREGUARD_MTU,
+        LINK_MTU - encapsulation.WIREGUARD,
+        (WG, *required),
+    )
+    for name, required in ((KERNEL, (WIREGUARD,)), (USERSPACE, (WIREGUARD_GO, TUN)))
+)
 
 
 def wireguard(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:

@@ -163,22 +163,13 @@ def _on_node(
 CIPHER = "aes256gcm16"
 PAPER_MTU_ENCRYPTED = 1414
 """MTU of the pods in the K8sDDS paper."""
-_USERSPACE_MTU = 1330
-"""20 bytes below the maximum, which is the MTU of the TUN device minus the VXLAN headers."""
-MAX_MTU_ENCRYPTED = LINK_MTU - encapsulation.VXLAN - encapsulation.ESP_TRANSPORT
+_MAX_USERSPACE_MTU = strongswan.TUN_MTU - encapsulation.VXLAN
 
-ENGINES = (
-    Engine(
-        name=strongswan.KERNEL, title="kernel ESP", mode="transport",
-        default_mtu=PAPER_MTU_ENCRYPTED, max_mtu=MAX_MTU_ENCRYPTED, requires=strongswan.KERNEL_REQUIRES,
-        loss_exemption=strongswan.KERNEL_LOSS_EXEMPTION,
-    ),
-    Engine(
-        name=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",
-        default_mtu=_USERSPACE_MTU, max_mtu=strongswan.TUN_MTU - encapsulation.VXLAN,
-        requires=strongswan.USERSPACE_REQUIRES, fixed_mtu=True,
-    ),
-)  # fmt: skip
+ENGINES = strongswan.engines(
+    "transport",
+    (PAPER_MTU_ENCRYPTED, LINK_MTU - encapsulation.VXLAN - encapsulation.ESP_TRANSPORT),
+    (_MAX_USERSPACE_MTU - 20, _MAX_USERSPACE_MTU),
+)
 
 
 def encrypted(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
