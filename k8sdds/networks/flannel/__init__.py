@@ -12,7 +12,7 @@ from dataclasses import replace
 from k8sdds.networks.common import encapsulation
 from k8sdds.networks.common.kernel_differences import BRIDGED_WITH_KUBE_PROXY
 from k8sdds.networks.datapath import LINK_MTU
-from k8sdds.networks.flannel import cluster, encryption, lab
+from k8sdds.networks.flannel import cluster, lab
 from k8sdds.networks.network import Difference, Network, NetworkColor
 from k8sdds.networks.plugin import K3S, Plugin, Signs
 from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFT_INGRESS, NFTABLES
@@ -106,12 +106,12 @@ IPSEC = replace(
     differences="charon installs the policies that flanneld installs itself; the userspace engine wraps ESP in UDP"
     " and encrypts in charon's threads, which costs several times as much CPU as the kernel's ESP; "
     + _KUBE_PROXY,
-    default_mtu=encryption.PAPER_MTU,
-    lab=encryption.ipsec,
+    default_mtu=lab.PAPER_MTU,
+    lab=lab.ipsec,
     ipv4_only="Flannel's IPsec backend has no IPv6",
     color=NetworkColor("#332288", "#a698ff", "P"),
     cluster=cluster.IPSEC,
-    engines=encryption.IPSEC_ENGINES,
+    engines=lab.IPSEC_ENGINES,
 )
 
 WIREGUARD = replace(
@@ -123,12 +123,12 @@ WIREGUARD = replace(
     versions="flannel 0.16 to 0.28",
     differences="the name of the WireGuard device contains the node's number; the userspace engine encrypts in"
     " wireguard-go; " + _KUBE_PROXY,
-    default_mtu=encryption.WIREGUARD_MTU,
-    lab=encryption.wireguard,
+    default_mtu=lab.WIREGUARD_MTU,
+    lab=lab.wireguard,
     ipv4_only="k8sdds configures WireGuard's peers with IPv4 addresses",
     color=NetworkColor("#1f7a7a", "#66cfcf", "8"),
     cluster=cluster.WIREGUARD,
-    engines=encryption.WIREGUARD_ENGINES,
+    engines=lab.WIREGUARD_ENGINES,
 )
 
 NETWORKS = (VXLAN, HOSTGW, IPSEC, WIREGUARD)

@@ -29,7 +29,7 @@ from k8sdds.networks.cluster_install import (
 )
 from k8sdds.networks.common import encapsulation, strongswan
 from k8sdds.networks.datapath import LINK_MTU
-from k8sdds.networks.flannel import encryption, lab
+from k8sdds.networks.flannel import lab
 
 CNI_FILE = "10-flannel.conflist"
 
@@ -126,7 +126,7 @@ IPSEC = _cluster_install(
 )
 
 WIREGUARD = _cluster_install(
-    lambda options: {"Type": "wireguard", "ListenPort": encryption.UDP_PORT},
+    lambda options: {"Type": "wireguard", "ListenPort": lab.UDP_PORT},
     ReadyCondition(links=("flannel-wg",), routes_to_peers=True),
     node_features=(_WIREGUARD_FEATURE, BRIDGE_FEATURE),
     links=("flannel-wg*",),
