@@ -130,7 +130,7 @@ def test_reports_comparisons_and_recommendations_need_no_extra(tmp_path: Path) -
     assert MISSING in page
     assert "explore-data" in page and not (run.derived / "trials.parquet").exists()
     assert MISSING in (tmp_path / "recommended" / "recommendation.html").read_text()
-    assert init[0] == 3 and "recordings need the Python package zstandard, which is not installed" in init[2]
+    assert init[0] == 3 and "recordings need the Python package lz4, which is not installed" in init[2]
     # A command that needs an extra names the fix.
     assert status[:2] == (3, "")
     assert status[2].splitlines() == [
