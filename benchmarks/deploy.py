@@ -143,7 +143,7 @@ class ByHand:
         return "".join(lines) + (
             f"sysctl -qw {settings}\nsystemctl daemon-reload\nsystemctl enable kubelet 2>/dev/null\n"
             "systemctl restart containerd\nuntil ctr version >/dev/null 2>&1; do sleep 0.1; done\n"
-            f"ctr --namespace k8s.io images import {self.software.archive(images).shared} >/dev/null\n"
+            f"ctr --namespace k8s.io images import {self.software.archive(images)[1]} >/dev/null\n"
         )
 
     def seconds(self) -> float:

@@ -50,7 +50,7 @@ def _on_node(facts: Facts, action: Action) -> Facts:
         "file": _files(action),
         "symlink": links,
         "sysctl": dict(_found(r"^sysctl -qw (\S+)=(\S+)$", action)),
-        "image": {name: f"sha256:{sha}" for name, sha in (action.images.digests if action.images else ())},
+        "image": {image.name: f"sha256:{image.sha256}" for image in action.images},
         "program": {name: f"v{version}" for name, version in _found(r" (\w+)='([0-9.]+)-\*'", action)},
         "unit": {"containerd": "active"} if "systemctl enable containerd" in action.script else {},
     }

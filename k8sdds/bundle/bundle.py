@@ -143,23 +143,14 @@ class Bundle:
         """Return the path of an item's file."""
         return self.folder / item.path
 
-    def archive(self, arch: str, names: Sequence[str] | None = None) -> Path:
-        """Return an OCI archive for `ctr images import`, from the cache: of these images, or all of an architecture."""
-        images = self.images(arch)
-        for name in names or ():
-            if name not in {image.name for image in images}:
-                raise PrerequisiteError(
-                    f"the bundle has no image {name} for {arch}", "list its contents: k8sdds bundle list"
-                )
-        selected = [image for image in images if names is None or image.name in names]
-        key = hashlib.sha256(oci.canonical([[image.name, image.sha256] for image in selected])).hexdigest()[
-            :16
-        ]
-        output = cache_folder() / "archives" / f"{arch}-{key}.tar"
+    def archive(self, images: Sequence[Item]) -> Path:
+        """Return an OCI archive of images of one architecture for `ctr images import`, from the cache."""
+        key = hashlib.sha256(oci.canonical([[image.name, image.sha256] for image in images])).hexdigest()
+        output = cache_folder() / "archives" / f"{images[0].arch}-{key[:16]}.tar"
         # Deploy requests archives for several machines in parallel.
         with cache.creating(output) as missing:
             if missing:
-                oci.archive(self.folder / "oci", [(i.name, i.arch, i.sha256) for i in selected], output)
+                oci.archive(self.folder / "oci", [(i.name, i.arch, i.sha256) for i in images], output)
         if missing:
             cache.prune()
         return output

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from k8sdds import versions
@@ -38,13 +39,10 @@ def check(arch: str, on: str) -> None:
         raise InputError(f"nothing to emulate: the nodes are {on}", "remove --emulate")
 
 
-def emulated(
-    bundle: Bundle, items: Sequence[Item], on: str, report: Report
-) -> tuple[Path, list[tuple[str, str]]]:
-    """Create an archive of images that run with emulation; their names end in -ARCHITECTURE.
+def emulated(bundle: Bundle, items: Sequence[Item], on: str, report: Report) -> tuple[Path, list[Item]]:
+    """Return an archive in the cache of images that run with emulation, and these images.
 
-    The images of a bundle have one architecture; `on` is that of the nodes. Returns the archive in the cache, and
-    (reference, SHA-256 of the manifest) of each image.
+    Their names end in -ARCHITECTURE. The images of a bundle have one architecture; `on` is that of the nodes.
     """
     arch = items[0].arch
     emulator = fetch_emulator(arch, on, report)
@@ -54,7 +52,7 @@ def emulated(
     with cache.creating(output) as missing, tempfile.TemporaryDirectory() as folder:
         images = _layout(bundle, items, emulator, Path(folder))
         if missing:
-            oci.archive(Path(folder), [(name, arch, digest) for name, digest in images], output)
+            oci.archive(Path(folder), [(i.name, i.arch, i.sha256) for i in images], output)
     return output, images
 
 
@@ -65,8 +63,8 @@ def fetch_emulator(arch: str, on: str, report: Report) -> Path:
     return debian.program(release, on, release.emulators, name, report)
 
 
-def _layout(bundle: Bundle, items: Sequence[Item], emulator: Path, folder: Path) -> list[tuple[str, str]]:
-    """Create images with the emulator, linked to the bundle's blobs; return (reference, SHA-256)."""
+def _layout(bundle: Bundle, items: Sequence[Item], emulator: Path, folder: Path) -> list[Item]:
+    """Create images with the emulator, linked to the bundle's blobs."""
     layout = oci.Layout(folder)
     program = inside(items[0].arch)
     with_emulator = layout.layer({program: emulator})
@@ -79,5 +77,6 @@ def _layout(bundle: Bundle, items: Sequence[Item], emulator: Path, folder: Path)
         name = f"{item.name}-{item.arch}"
         entrypoint = [program, *config["Entrypoint"]]
         layers = [*manifest["layers"], with_emulator]
-        images.append((name, layout.image(name, item.arch, entrypoint, layers, config.get("User", ""))))
+        digest = layout.image(name, item.arch, entrypoint, layers, config.get("User", ""))
+        images.append(replace(item, name=name, sha256=digest))
     return images

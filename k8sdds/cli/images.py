@@ -17,7 +17,7 @@ from k8sdds.system.files import replacing
 from k8sdds.versions import BUNDLE_ARCHITECTURES
 
 if TYPE_CHECKING:
-    from k8sdds.bundle import Bundle
+    from k8sdds.bundle import Bundle, Item
     from k8sdds.system.ssh import Connections
 
 app = Commands(help="Build the container images without a daemon; copy them to a file, a registry or nodes.")
@@ -77,7 +77,7 @@ def build(
                 explained(f"cannot write {output}", "choose another file: --output"),
                 replacing(output) as copy,
             ):
-                shutil.copyfile(built.archive(built_arch, [item.name for item in items]), copy)
+                shutil.copyfile(built.archive(items), copy)
 
 
 @app.add("k8sdds images push registry.example.org/robots --arch amd64,arm64")
@@ -134,8 +134,7 @@ def load(
         archives = _archives(set(arches.values()), emulate, names or ())
 
         def import_archive(host: Host) -> None:
-            archive, digests = archives[arches[host.name]]
-            result = importing.load(host, archive, digests=digests, foreign=bool(emulate))
+            result = importing.load(host, *archives[arches[host.name]], foreign=bool(emulate))
             if result.code:
                 raise HostError(
                     host.name,
@@ -146,7 +145,7 @@ def load(
         _, failures = connections.each(import_archive, list(arches))
     for name, arch in arches.items():
         if name not in failures:
-            imported = ", ".join(image for image, _ in archives[arch][1])
+            imported = ", ".join(image.name for image in archives[arch][1])
             print_line(f"{name}: {imported}")
     if failures:
         raise next(iter(failures.values()))
@@ -176,8 +175,8 @@ def _architectures_of(connections: Connections, emulate: str) -> dict[str, str]:
 
 def _archives(
     arches: Collection[str], emulate: str, names: Sequence[str]
-) -> dict[str, tuple[Path, list[tuple[str, str]]]]:
-    """Return the archive, and the name and digest of each image in it, by the nodes' architecture."""
+) -> dict[str, tuple[Path, list[Item]]]:
+    """Return an archive and its images, by the nodes' architecture."""
     from k8sdds.bundle import emulation, images
 
     built = _build_bundle(emulate or ",".join(sorted(arches)), names)
@@ -187,6 +186,5 @@ def _archives(
         if emulate:
             archives[arch] = emulation.emulated(built, items, arch, print_note)
         else:
-            archive = built.archive(arch, [item.name for item in items])
-            archives[arch] = archive, [(item.name, item.sha256) for item in items]
+            archives[arch] = built.archive(items), items
     return archives

@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from k8sdds.bundle import Item
 from k8sdds.deploy.scripts import shell
 
 KUBECONFIG = "/etc/kubernetes/admin.conf"
@@ -47,15 +48,6 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class Images:
-    """Images of one architecture, to be imported from one archive."""
-
-    arch: str
-    digests: tuple[tuple[str, str], ...]
-    """Reference, and SHA-256 of the manifest."""
-
-
-@dataclass(frozen=True)
 class PrivateFile:
     """A secret in a file of mode 0600 that exists on the node while an action runs.
 
@@ -79,8 +71,8 @@ class Action:
     title: str
     script: str
     uploads: tuple[Upload, ...] = ()
-    images: Images | None = None
-    """Images to import before the script runs."""
+    images: tuple[Item, ...] = ()
+    """Images of one architecture in the bundle, to import before the script runs."""
     private: tuple[PrivateFile, ...] = ()
     needs: tuple[Step, ...] = ()
     """Steps on other nodes that must be complete before the action."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from k8sdds import versions
+from k8sdds.bundle import Item
 from k8sdds.deploy import software
 from k8sdds.deploy.actions import LOCK
 from k8sdds.deploy.network_install import RenderedNetwork
@@ -24,33 +25,26 @@ TIMEOUT_S = 600
 def load(
     host: Host,
     archive: Path,
+    images: Sequence[Item],
     shared: str = "",
     timeout_s: float = 900,
-    digests: Sequence[tuple[str, str]] = (),
     foreign: bool = False,
 ) -> ScriptResult:
-    """Import an OCI archive of this machine on a node. The command fails if an image is missing afterwards.
+    """Import an OCI archive of this machine on a node. The command fails if one of its images is missing afterwards.
 
-    The archive is sent, or is at `shared` on the node. `digests` has the reference and the SHA-256 of the manifest of
-    each image that the node must have afterwards. `foreign`: the images are for another architecture than the node's.
+    The archive is sent, or is at `shared` on the node. `foreign`: the images are for another architecture than the
+    node's.
     """
     command = f"{IMPORT} --all-platforms" if foreign else IMPORT
     script = f"set -e; exec 9<{LOCK}; flock 9; {command} {shlex.quote(shared or '-')} >/dev/null\n"
-    script += _check_script(digests)
+    script += f"images=$({LIST_WITH_DIGESTS})\n"
+    for image in images:
+        expected = shlex.quote(f"{image.name} sha256:{image.sha256}")
+        failure = f"echo {expected} is missing after the import >&2; exit 1"
+        script += f'echo "$images" | grep -qxF {expected} || {{\n  {failure}\n}}\n'
     if shared:
         return host.run(script, timeout_s=timeout_s)
     return host.send(archive, script, timeout_s=timeout_s)
-
-
-def _check_script(digests: Sequence[tuple[str, str]]) -> str:
-    if not digests:
-        return ""
-    lines = [f"images=$({LIST_WITH_DIGESTS})\n"]
-    for name, digest in digests:
-        expected = shlex.quote(f"{name} sha256:{digest}")
-        failure = f"echo {expected} is missing after the import >&2; exit 1"
-        lines.append(f'echo "$images" | grep -qxF {expected} || {{\n  {failure}\n}}\n')
-    return "".join(lines)
 
 
 def fetch_images(
@@ -113,13 +107,13 @@ def _import_images(
 
     def import_missing(host: Host) -> set[str]:
         arch, names = missing[host.name]
-        selected = bundle.selected_images(arch, names)
-        if not selected.digests:
+        selected = [item for item in bundle.bundle.images(arch) if item.name in names]
+        if not selected:
             return set()
-        archive = bundle.archive(selected)
-        done = load(host, archive.source, archive.shared, TIMEOUT_S, selected.digests)
+        archive, on_node = bundle.archive(selected)
+        done = load(host, archive, selected, on_node, TIMEOUT_S)
         if done.code:
             raise PrerequisiteError(f"{host.name}: {done.err.strip()}", "nothing was changed; retry")
-        return {name for name, _ in selected.digests}
+        return {item.name for item in selected}
 
     return connections.all(import_missing, list(missing))

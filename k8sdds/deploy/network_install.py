@@ -27,10 +27,8 @@ class RenderedNetwork:
     """MTU of the pods' interfaces: the profile's, otherwise the network's default on links of 1500 bytes."""
     manifests: tuple[Manifest, ...] = field(repr=False)
     """Kubernetes objects, in the order in which they are applied."""
-    secrets: tuple[str, ...]
-    """Objects whose content no plan or log may show, as `secret/NAMESPACE/NAME`."""
-    daemonsets: tuple[str, ...]
-    """DaemonSets to wait for, as `daemonset/NAMESPACE/NAME`."""
+    daemonset: str
+    """The DaemonSet to wait for, as `DaemonSet/NAMESPACE/NAME`."""
     images: tuple[str, ...]
     programs: tuple[tuple[str, str], ...] = ()
     """(image, program) that the network starts; an image that others built may not contain the program."""
@@ -71,14 +69,12 @@ def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
         cni_plugins_installed=profile.software.source == "bundle",
     )
     manifests = spec.render(options, read_manifests(spec.manifest_folder))
-    secrets = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "Secret"]
     (agent, *_) = find(manifests, "DaemonSet", spec.daemonset)["spec"]["template"]["spec"]["containers"]
     return RenderedNetwork(
         name=network.name,
         mtu_bytes=network.mtu or _default_mtu(profile),
         manifests=tuple(map(_encode_secret, manifests)),
-        secrets=tuple(f"secret/{versions.NETWORK_NAMESPACE}/{name}" for name in secrets),
-        daemonsets=(f"daemonset/{versions.NETWORK_NAMESPACE}/{spec.daemonset}",),
+        daemonset=f"DaemonSet/{versions.NETWORK_NAMESPACE}/{spec.daemonset}",
         images=images(manifests),
         programs=tuple((agent["image"], program) for program in spec.programs),
     )

@@ -59,6 +59,6 @@ def to_json(action: Action) -> dict[str, Any]:
     data = asdict(replace(action, private=()))
     shown = ("target", "sha256", "size_bytes", "mode")
     data["uploads"] = [{key: getattr(upload, key) for key in shown} for upload in action.uploads]
-    data["images"] = [name for name, _ in action.images.digests] if action.images else []
+    data["images"] = [image.name for image in action.images]
     data["private"] = [{"path": secret.path, "from": secret.node} for secret in action.private]
     return data

@@ -140,11 +140,10 @@ class Runner:
             if not upload.shared:
                 script = PRELUDE + _install_script(upload, "cat >")
                 yield host.send(upload.source, script, timeout_s=action.timeout_s)
-        if action.images is not None:
+        if action.images:
             assert self._software is not None
-            archive = self._software.archive(action.images)
-            digests = action.images.digests
-            yield images.load(host, archive.source, archive.shared, action.timeout_s, digests)
+            archive, on_node = self._software.archive(action.images)
+            yield images.load(host, archive, action.images, on_node, action.timeout_s)
         if action.script:
             yield host.run(PRELUDE + self._private(action) + action.script, timeout_s=action.timeout_s)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from k8sdds import bundle, networks, versions
-from k8sdds.bundle import Bundle, oci, packages
+from k8sdds.bundle import Bundle, Item, oci, packages
 from k8sdds.deploy import bundled_networks, local_nodes, network_install
-from k8sdds.deploy.actions import Images, Upload
+from k8sdds.deploy.actions import Upload
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.network_install import RenderedNetwork
 from k8sdds.model.profile import PodNetwork, Profile
@@ -77,43 +77,30 @@ class Software:
         """Return the symbolic links to the programs: link to target."""
         return {link: item.target for item in self.bundle.binaries(arch) for link in item.links}
 
-    def images(self, arch: str, control_plane: bool, network: Sequence[str]) -> Images:
+    def images(self, arch: str, control_plane: bool, network: Sequence[str]) -> list[Item]:
         """Return the images that a node needs before it joins the cluster."""
-        if not self.from_bundle:
-            return Images(arch, ())
         required = []
-        for item in self.bundle.images(arch):
+        for item in self.bundle.images(arch) if self.from_bundle else ():
             program = item.name.rpartition("/")[2].partition(":")[0]
             optional = item.name.startswith(versions.LOCAL_REGISTRY) or networks.is_network_image(item.name)
             if optional and item.name not in network:
                 continue
             if program in CONTROL_PLANE_IMAGES and not control_plane:
                 continue
-            required.append((item.name, item.sha256))
-        return Images(arch, tuple(required))
+            required.append(item)
+        return required
 
-    def missing(self, network: RenderedNetwork, arch: str, present: Collection[str] = ()) -> list[str]:
-        """Return why a network cannot be installed on machines with the images `present`; empty if it can."""
-        return bundled_networks.missing(self.bundle, network, arch, present) if self.from_bundle else []
-
-    def own_images(self, arch: str, others: Collection[str] = ()) -> Images:
+    def own_images(self, arch: str, others: Collection[str] = ()) -> list[Item]:
         """Return the images of k8sdds, and others with these references that the bundle contains."""
-        names = [item.name for item in self.bundle.images(arch)]
-        return self.selected_images(
-            arch, [name for name in names if name.startswith(versions.LOCAL_REGISTRY) or name in others]
-        )
+        images = self.bundle.images(arch)
+        return [
+            item for item in images if item.name.startswith(versions.LOCAL_REGISTRY) or item.name in others
+        ]
 
-    def selected_images(self, arch: str, names: Collection[str]) -> Images:
-        """Return the images with these references that the bundle contains."""
-        items = [item for item in self.bundle.images(arch) if item.name in names]
-        return Images(arch, tuple((item.name, item.sha256) for item in items))
-
-    def archive(self, images: Images) -> Upload:
-        """Return one archive of images, from the cache."""
-        names = [name for name, _ in images.digests]
-        path = self.bundle.archive(images.arch, names)
-        shared = f"{local_nodes.ARCHIVES}/{path.name}" if self.profile.provider == "local" else ""
-        return Upload(path, "", "", path.stat().st_size, "0600", shared)
+    def archive(self, images: Sequence[Item]) -> tuple[Path, str]:
+        """Return an archive of images from the cache, and its path on the nodes; "" if they do not share it."""
+        path = self.bundle.archive(images)
+        return path, f"{local_nodes.ARCHIVES}/{path.name}" if self.profile.provider == "local" else ""
 
 
 def for_profile(profile: Profile, architectures: Sequence[str], note: Callable[[str], None]) -> Software:
@@ -179,7 +166,9 @@ def check_network(
 
     def reasons(install: RenderedNetwork) -> list[str]:
         return [
-            reason for arch in sorted(machines) for reason in software.missing(install, arch, machines[arch])
+            reason
+            for arch in (sorted(machines) if software.from_bundle else ())
+            for reason in bundled_networks.missing(software.bundle, install, arch, machines[arch])
         ]
 
     lines = reasons(network)

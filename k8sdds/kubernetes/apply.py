@@ -37,13 +37,6 @@ def identity(manifest: Object) -> str:
     return f"{manifest['kind']}/{metadata.get('namespace', '')}/{metadata['name']}"
 
 
-def identity_of(workload: str) -> str:
-    """Return the identity of a workload that kubectl names `daemonset/NAMESPACE/NAME`."""
-    kinds = {"daemonset": "DaemonSet", "deployment": "Deployment", "statefulset": "StatefulSet"}
-    kind, _, rest = workload.partition("/")
-    return f"{kinds[kind]}/{rest}"
-
-
 def digest(value: Any) -> str:
     """Return a short hash of JSON data that does not depend on the order of keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
@@ -95,7 +88,7 @@ def apply_script(objects: Sequence[Object]) -> str:
 
 
 def wait_script(workloads: Sequence[str]) -> str:
-    """Return a shell script that waits until workloads (`daemonset/NAMESPACE/NAME`) are ready on all their nodes.
+    """Return a shell script that waits until workloads (`DaemonSet/NAMESPACE/NAME`) are ready on all their nodes.
 
     After the timeout of one of them, the script prints pods and events, and fails.
     """

@@ -122,10 +122,7 @@ def test_plan_for_machines_without_kubernetes(bundle: Bundle) -> None:
     by_node = {name: [a for a in actions if a.node == name] for name in NODES}
     (upload,) = [item for action in by_node["pi1"] for item in action.uploads]
     assert upload.sha256 == hashlib.sha256(b"arm64").hexdigest() and not upload.shared
-    names = {
-        node: {name for action in by_node[node] if action.images for name, _ in action.images.digests}
-        for node in NODES
-    }
+    names = {node: {image.name for action in by_node[node] for image in action.images} for node in NODES}
     assert names["master"] == set(IMAGES)
     assert names["pi1"] == set(IMAGES) - {"registry.k8s.io/kube-apiserver:v1.36.3"}
     # Workers wait for the control plane, and the smoke test waits for all nodes.
@@ -266,7 +263,7 @@ def test_packages_of_the_kubernetes_project(bundle: Bundle) -> None:
     assert "/core:/stable:/v1.36/deb/" in install.script and "kubelet='1.36.3-*'" in install.script
     assert not any(a.uploads for a in actions)
     # Images of Kubernetes are pulled from its registry; the images of k8sdds are in no registry.
-    names = {name for a in actions if a.images for name, _ in a.images.digests}
+    names = {image.name for action in actions for image in action.images}
     assert names == {"k8sdds.local/tools:1"}
 
 
@@ -325,7 +322,7 @@ def test_images_of_the_networks_that_the_profile_names_are_imported(bundle: Bund
 
     def imported(text: str) -> set[str]:
         actions = [a for a in plan(desired(bundle, text)) if a.node == "pi1" and a.phase == "images"]
-        return {name for action in actions if action.images for name, _ in action.images.digests}
+        return {image.name for action in actions for image in action.images}
 
     flannel, host = "ghcr.io/flannel-io/flannel:v0.28.4", PROFILE + "network: host\n"
     assert imported(host) == {"k8sdds.local/tools:1"}

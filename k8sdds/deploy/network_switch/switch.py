@@ -273,10 +273,7 @@ class _Switch:
         earlier.objects = [apply.restorable(manifest) for manifest in before]
         engine = agent["metadata"].get("annotations", {}).get(versions.ENGINE_ANNOTATION)
         earlier.spec = network_install.cluster_install(name, engine)
-        workload = f"daemonset/{versions.NETWORK_NAMESPACE}/{earlier.spec.daemonset}"
-        earlier.install = replace(
-            self.install, name=name, manifests=tuple(earlier.objects), daemonsets=(workload,)
-        )
+        earlier.install = replace(self.install, name=name)
         objects.apply(self.client, earlier.objects)
         earlier._wait_until_ready()
         earlier._recreate_pods()

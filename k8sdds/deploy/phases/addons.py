@@ -24,9 +24,9 @@ from k8sdds.kubernetes import apply
 from k8sdds.middleware.fastdds import SERVER
 from k8sdds.model.profile import MetricsServer, Node, taint_identity, toleration
 
-METRICS = f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
+METRICS = f"Deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
 """The workload that serves `kubectl top`."""
-DISCOVERY = f"statefulset/{versions.SYSTEM_NAMESPACE}/{SERVER.ready[1]}"
+DISCOVERY = f"StatefulSet/{versions.SYSTEM_NAMESPACE}/{SERVER.ready[1]}"
 
 
 @on_control_plane
@@ -36,7 +36,7 @@ def metrics_server(state: DesiredState, node: Node) -> list[Action]:
     objects = apply.stamped(metrics_server_objects(settings or MetricsServer()))
     if settings is not None:
         return apply_objects(state, METRICS_SERVER, "apply metrics-server", objects)
-    if apply.identity_of(METRICS) not in state.cluster.objects:
+    if METRICS not in state.cluster.objects:
         return []
     return delete_objects(state, METRICS_SERVER, "delete metrics-server", objects)
 
@@ -61,7 +61,7 @@ def discovery_service(state: DesiredState, node: Node) -> list[Action]:
     needs = steps(state.workers(), JOIN, IMAGES)
     title = f"run {SERVER.title}"
     actions = apply_objects(state, DISCOVERY_SERVICE, title, desired, needs=needs, wait_for=(DISCOVERY,))
-    if actions or apply.identity_of(DISCOVERY) not in state.cluster.not_ready:
+    if actions or DISCOVERY not in state.cluster.not_ready:
         return actions
     return [_wait(node, DISCOVERY_SERVICE, SERVER.title, DISCOVERY, needs)]
 
@@ -99,8 +99,7 @@ def wait_for_metrics_server(state: DesiredState, node: Node, earlier: Sequence[A
     """Wait until metrics-server is ready. Planned last, because metrics-server takes longest to start."""
     if not node.is_control_plane or state.profile.metrics_server is None:
         return []
-    deployment, cluster = apply.identity_of(METRICS), state.cluster
-    is_ready = deployment in cluster.objects and deployment not in cluster.not_ready
+    is_ready = METRICS in state.cluster.objects and METRICS not in state.cluster.not_ready
     if is_ready and not any(action.phase == METRICS_SERVER for action in earlier):
         return []
     return [_wait(node, METRICS_SERVER, "metrics-server", METRICS)]

@@ -101,7 +101,7 @@ def join(state: DesiredState, node: Node) -> list[Action]:
 def wait_for_nodes(state: DesiredState, node: Node) -> list[Action]:
     """Wait until all nodes are ready, and the network and DNS on them."""
     names, cluster = state.node_names(), state.cluster
-    agents = {apply.identity_of(workload) for workload in state.network.daemonsets}
+    agents = {state.network.daemonset}
     # Without all nodes of the cluster (--limit), pods on the others may be down.
     complete = set(cluster.ready) <= set(names)
     nodes_ready = all(cluster.ready.get(name) for name in names)
@@ -110,8 +110,8 @@ def wait_for_nodes(state: DesiredState, node: Node) -> list[Action]:
         return []
     script = shell("wait_for_nodes", NODES=" ".join(names))
     if complete:
-        script += apply.wait_script(state.network.daemonsets)
-        script += apply.wait_script((f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/coredns",))
+        dns = f"Deployment/{versions.KUBE_SYSTEM_NAMESPACE}/coredns"
+        script += apply.wait_script((state.network.daemonset, dns))
     needs = steps(state.workers(), JOIN)
     return [Action(node.name, JOIN, "wait until all nodes are ready", script, needs=needs, timeout_s=600)]
 

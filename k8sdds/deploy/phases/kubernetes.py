@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
+from k8sdds.bundle import Item
 from k8sdds.deploy import bundled_networks
-from k8sdds.deploy.actions import Action, Images, file_script
+from k8sdds.deploy.actions import Action, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.machine import recording_packages
 from k8sdds.deploy.phases.phase import IMAGES, KUBERNETES, files_script, stale
@@ -115,12 +117,12 @@ def _from_packages(state: DesiredState, node: Node) -> list[Action]:
     ]  # fmt: skip
 
 
-def _import(state: DesiredState, node: Node, phase: str, images: Images, title: str) -> list[Action]:
+def _import(state: DesiredState, node: Node, phase: str, images: Sequence[Item], title: str) -> list[Action]:
     """Plan to import the images that a node does not have, or has with another digest."""
     current = state.facts[node.name].pairs("image")
-    missing = tuple((name, sha) for name, sha in images.digests if current.get(name) != f"sha256:{sha}")
+    missing = tuple(image for image in images if current.get(image.name) != f"sha256:{image.sha256}")
     if not missing:
         return []
-    names = ", ".join(name.rpartition("/")[2] for name, _ in missing)
+    names = ", ".join(image.name.rpartition("/")[2] for image in missing)
     described = title.format(count=len(missing), names=names)
-    return [Action(node.name, phase, described, "", images=Images(images.arch, missing), timeout_s=900)]
+    return [Action(node.name, phase, described, "", images=missing, timeout_s=900)]

@@ -26,10 +26,8 @@ def network(state: DesiredState, node: Node) -> list[Action]:
     desired = state.network
     title = replacement(state)
     if not title:
-        return apply_objects(
-            state, NETWORK, f"apply the network {desired.name}", apply.stamped(desired.manifests, desired.name),
-            secret=desired.secrets,
-        )  # fmt: skip
+        objects = apply.stamped(desired.manifests, desired.name)
+        return apply_objects(state, NETWORK, f"apply the network {desired.name}", objects)
     # A switch replaces the network on all nodes, so all nodes must have joined before.
     needs = steps(state.workers(), CLAIM, TUNING, RUNTIME, KUBERNETES, IMAGES, JOIN)
     return [Action(node.name, NETWORK, title, "", needs=needs)]

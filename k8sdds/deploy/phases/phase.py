@@ -73,21 +73,20 @@ def apply_objects(
     title: str,
     objects: Sequence[apply.Object],
     *,
-    secret: Sequence[str] = (),
     needs: tuple[Step, ...] = (),
     wait_for: Sequence[str] = (),
 ) -> list[Action]:
     """Plan to apply stamped objects if one of them is missing or differs.
 
-    Objects in `secret`, named `secret/NAMESPACE/NAME`, are passed as a private file. `needs` must be complete before.
-    The action ends when the workloads in `wait_for`, named `statefulset/NAMESPACE/NAME`, are ready.
+    Secrets are passed as a private file. `needs` must be complete before. The action ends when the workloads in
+    `wait_for`, named `StatefulSet/NAMESPACE/NAME`, are ready.
     """
     if is_applied(state, objects):
         return []
-    secrets = [manifest for manifest in objects if apply.identity(manifest).lower() in secret]
+    secrets = [manifest for manifest in objects if manifest["kind"] == "Secret"]
     script = apply.apply_script([manifest for manifest in objects if manifest not in secrets])
     private: tuple[PrivateFile, ...] = ()
-    if secret:
+    if secrets:
         path = f"{PRIVATE}/objects.json"
         private = (PrivateFile(path, apply.list_document(secrets)),)
         # After the public objects, which include the namespace of the secret objects.

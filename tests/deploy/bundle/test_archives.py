@@ -27,7 +27,7 @@ def test_an_archive_of_skopeo_is_read(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
-    original = bundle.archive(HOST_ARCH, [IMAGE.name])
+    original = bundle.archive([item for item in bundle.images(HOST_ARCH) if item.name == IMAGE.name])
     written = tmp_path / "image.tar"
     copy = ["skopeo", "copy", f"oci-archive:{original}", f"{kind}:{written}:{IMAGE.name}"]
     subprocess.run(copy, check=True, capture_output=True, timeout=60)
