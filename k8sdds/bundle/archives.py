@@ -14,7 +14,7 @@ from typing import Any
 
 from k8sdds.bundle import architecture, cache, oci
 from k8sdds.bundle.contents import Image, Report
-from k8sdds.bundle.download import Provided, ProvidedImage, write_index
+from k8sdds.bundle.download import INDEX, Provided, ProvidedItem, write_index
 from k8sdds.system import reading, tar
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
@@ -34,7 +34,7 @@ def provided(image: Image, arch: str, archives: Sequence[Path], report: Report) 
     """
     with explained(f"cannot read an archive of {image.name}", f"give a file that exists: {OPTION}"):
         digests = {path: oci.file_sha256(path) for path in archives}
-    key = hashlib.sha256(oci.canonical([image.name, *digests.values()])).hexdigest()[:16]
+    key = hashlib.sha256(oci.canonical([INDEX, image.name, *digests.values()])).hexdigest()[:16]
     folder = cache_folder() / "official" / f"{image.short_name}-{arch}-archive{key}"
     step = f"reading {image.name} for {arch} from {', '.join(map(str, archives))}"
     with cache.creating(folder, step, report) as missing:
@@ -60,9 +60,8 @@ def _extract(name: str, arch: str, archives: Mapping[Path, str], folder: Path) -
                         )
                         continue
                     image = archive.move(manifest, folder / "blobs")
-                    write_index(
-                        folder, [], [ProvidedImage(name, image, f"{path.name}#sha256={digest}", "archive")]
-                    )
+                    source = f"{path.name}#sha256={digest}"
+                    write_index(folder, [ProvidedItem(name, source, "archive", image)])
                     _check_program(folder / "blobs", image, arch)
                     return
             except (

@@ -37,7 +37,7 @@ STALL_TIMEOUT_S = 60
 """Longest time without data from a server."""
 IMAGE_TIMEOUT_S = 900
 PARALLEL = 4
-INDEX = "downloads.json"
+INDEX = "items.json"
 
 
 class Unavailable(Exception):
@@ -57,27 +57,17 @@ class WrongChecksum(PrerequisiteError):
 
 
 @dataclass(frozen=True)
-class ProvidedProgram:
-    """A downloaded program."""
+class ProvidedItem:
+    """A program or an image of one architecture that k8sdds did not build."""
 
     name: str
     source: str
-    """Address of the file that it comes from, with its SHA-256: URL#sha256=DIGEST."""
+    """Where it comes from, with a SHA-256: URL#sha256=DIGEST of a file; NAME@sha256:DIGEST with the digest of the index
+    of all architectures; or FILE#sha256=DIGEST of an archive."""
     verified: str
-    """What the checksum of the file was compared with: `pinned` or `published`."""
-
-
-@dataclass(frozen=True)
-class ProvidedImage:
-    """An image of one architecture that k8sdds did not build."""
-
-    name: str
-    digest: str
-    """SHA-256 of its manifest."""
-    source: str
-    """NAME@sha256:DIGEST with the digest of the index of all architectures, or FILE#sha256=DIGEST of an archive."""
-    verified: str
-    """`pinned` if the digest of the index is pinned, `registry` if content and digest come from there, or `archive`."""
+    """What this SHA-256 was compared with: `pinned`, `published`, `registry` (nothing else) or `archive`."""
+    digest: str = ""
+    """SHA-256 of the manifest of an image. Empty for a program."""
 
 
 @dataclass(frozen=True)
@@ -85,16 +75,17 @@ class Provided:
     """A downloaded release, or images of an archive, for one architecture, in a folder of the cache."""
 
     folder: Path
-    programs: tuple[ProvidedProgram, ...]
-    images: tuple[ProvidedImage, ...]
+    items: tuple[ProvidedItem, ...]
 
     @classmethod
     def read(cls, folder: Path) -> Provided:
         """Read the folder. Raises FileNotFoundError if it is not in the cache."""
         cache.mark_used(folder)
-        data = json.loads((folder / INDEX).read_text())
-        programs = tuple(ProvidedProgram(**program) for program in data["programs"])
-        return cls(folder, programs, tuple(ProvidedImage(**image) for image in data["images"]))
+        return cls(folder, tuple(ProvidedItem(**item) for item in json.loads((folder / INDEX).read_text())))
+
+    def item(self, name: str) -> ProvidedItem:
+        """Return a program or an image by its name."""
+        return next(item for item in self.items if item.name == name)
 
     def program(self, name: str) -> Path:
         """Return the path of a program."""
@@ -139,7 +130,7 @@ class Downloader:
     def _planned(self, release: Release, arch: str) -> Provided | Unavailable:
         with contextlib.suppress(cache.NotCached):
             return self._fetch(release, arch)
-        return Provided(self._folder(release, arch), (), ())
+        return Provided(self._folder(release, arch), ())
 
     def _fetch(self, release: Release, arch: str) -> Provided | Unavailable:
         for host in _hosts(release):
@@ -163,7 +154,7 @@ class Downloader:
         # A release is downloaded again when its pins change.
         names = [*(file.url.format(arch=arch) for file in release.downloads), *release.images]
         pins = {name: self._pinned.get(name) for name in names}
-        key = hashlib.sha256(oci.canonical([asdict(release), pins])).hexdigest()[:16]
+        key = hashlib.sha256(oci.canonical([INDEX, asdict(release), pins])).hexdigest()[:16]
         return cache_folder() / "official" / f"{release.name}-{arch}-{key}"
 
     def _create(self, folder: Path, release: Release, arch: str) -> None:
@@ -172,9 +163,9 @@ class Downloader:
             (unfinished / "blobs").mkdir()
             programs = [item for file in release.downloads for item in self._file(unfinished, file, arch)]
             images = [self._image(unfinished, name, arch) for name in release.images]
-            write_index(unfinished, programs, images)
+            write_index(unfinished, [*programs, *images])
 
-    def _file(self, folder: Path, file: Download, arch: str) -> list[ProvidedProgram]:
+    def _file(self, folder: Path, file: Download, arch: str) -> list[ProvidedItem]:
         url = file.url.format(arch=arch)
         pinned = self._pinned.get(url)
         expected = pinned or self._published(url)
@@ -195,7 +186,7 @@ class Downloader:
         for name in names:
             (folder / "bin" / name).chmod(0o755)
         verified = "pinned" if pinned else "published"
-        return [ProvidedProgram(name, f"{url}#sha256={digest.hexdigest()}", verified) for name in names]
+        return [ProvidedItem(name, f"{url}#sha256={digest.hexdigest()}", verified) for name in names]
 
     def _published(self, url: str) -> str:
         with _open(f"{url}.sha256") as response:
@@ -204,7 +195,7 @@ class Downloader:
             raise Unavailable(f"{url}.sha256 does not contain a checksum")
         return words[0]
 
-    def _image(self, folder: Path, name: str, arch: str) -> ProvidedImage:
+    def _image(self, folder: Path, name: str, arch: str) -> ProvidedItem:
         raw = self._skopeo(name, "inspect", "--raw", f"docker://{name}")
         index = hashlib.sha256(raw).hexdigest()
         pinned = self._pinned.get(name)
@@ -221,7 +212,8 @@ class Downloader:
             for part in digests:
                 (Path(temporary) / part).replace(folder / "blobs" / part)
             manifest.replace(folder / "blobs" / digest)
-        return ProvidedImage(name, digest, f"{repository}@sha256:{index}", "pinned" if pinned else "registry")
+        verified = "pinned" if pinned else "registry"
+        return ProvidedItem(name, f"{repository}@sha256:{index}", verified, digest)
 
     def _skopeo(self, name: str, *argv: str) -> bytes:
         """Run skopeo, which verifies the digests of all content, for an image."""
@@ -249,10 +241,9 @@ class Downloader:
             raise Unavailable(f"{name}: the download was stopped")
 
 
-def write_index(folder: Path, programs: Iterable[ProvidedProgram], images: Iterable[ProvidedImage]) -> None:
-    """Write which programs and images a folder contains, for `Provided.read`."""
-    data = {"programs": [asdict(each) for each in programs], "images": [asdict(each) for each in images]}
-    (folder / INDEX).write_text(json.dumps(data, indent=1) + "\n")
+def write_index(folder: Path, items: Iterable[ProvidedItem]) -> None:
+    """Write what a folder contains, for `Provided.read`."""
+    (folder / INDEX).write_text(json.dumps([asdict(each) for each in items], indent=1) + "\n")
 
 
 def _hosts(release: Release) -> list[str]:

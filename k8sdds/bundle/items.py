@@ -49,7 +49,7 @@ def _binaries_of(install: Install, part: Path | Provided) -> Iterator[_Binary]:
         return
     for target in install.links or (install.target,):
         name = target.rpartition("/")[2]
-        (program,) = (program for program in part.programs if program.name == name)
+        program = part.item(name)
         yield _Binary(name, part.program(name), target, (), program.source, program.verified)
 
 
@@ -121,7 +121,7 @@ def _shell() -> dict[str, oci.Entry]:
 
 def _downloaded_image(layout: oci.Layout, image: contents.Image, arch: str, part: Provided) -> Item:
     """Add an official image to the layout and return its item."""
-    (found,) = (found for found in part.images if found.name == image.name)
+    found = part.item(image.name)
     manifest = part.blob(found.digest)
     blobs = [part.blob(digest) for digest in oci.parts(oci.manifest(manifest))]
     content = layout.add_image(image.name, arch, manifest, blobs)

@@ -7,10 +7,12 @@ checksums.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from k8sdds import versions
+from k8sdds.bundle.contents import IMAGES, PROGRAMS
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import shared
 
@@ -42,30 +44,26 @@ class Release:
     images: tuple[str, ...] = ()
 
 
+def _release(name: str, programs: Sequence[str] = (), downloads: tuple[Download, ...] = ()) -> Release:
+    """Return the release that replaces these programs, by default the one of its name, and their images."""
+    replaced = tuple(programs or (name,))
+    images = [image.name for image in IMAGES if {part.program for part in image.programs} & {*replaced}]
+    return Release(name, PROGRAMS[replaced[0]].version, replaced, downloads, tuple(images))
+
+
 _KUBERNETES = f"https://dl.k8s.io/release/v{versions.KUBERNETES}/bin/linux/{{arch}}"
 _CNI = "https://github.com/containernetworking/plugins/releases/download/v{0}/cni-plugins-linux-{{arch}}-v{0}.tgz"
 _CNI_PROGRAMS = ("bridge", "loopback", "macvlan", "host-local", "portmap")
 RELEASES = (
-    Release(
-        "kubernetes", versions.KUBERNETES, ("kubernetes",),
-        tuple(Download(f"{_KUBERNETES}/{program}") for program in ("kubeadm", "kubelet", "kubectl")),
-        tuple(
-            f"{versions.KUBERNETES_REGISTRY}/kube-{component}:v{versions.KUBERNETES}"
-            for component in ("apiserver", "controller-manager", "scheduler", "proxy")
+    _release(
+        "kubernetes",
+        downloads=tuple(
+            Download(f"{_KUBERNETES}/{program}") for program in ("kubeadm", "kubelet", "kubectl")
         ),
     ),
-    Release("etcd", versions.ETCD, ("etcd",), images=(versions.ETCD_IMAGE,)),
-    Release("coredns", versions.COREDNS, ("coredns",), images=(versions.COREDNS_IMAGE,)),
-    Release("pause", versions.PAUSE, ("pause",), images=(versions.PAUSE_IMAGE,)),
-    Release(
-        "metrics-server", versions.METRICS_SERVER, ("metrics-server",), images=(versions.METRICS_SERVER_IMAGE,)
-    ),
-    Release("flanneld", versions.FLANNEL, ("flanneld",), images=(versions.FLANNEL_IMAGE,)),
-    Release(
-        "cni-plugins", versions.CNI_PLUGINS, _CNI_PROGRAMS,
-        (Download(_CNI.format(versions.CNI_PLUGINS), _CNI_PROGRAMS),),
-    ),
-)  # fmt: skip
+    *map(_release, ("etcd", "coredns", "pause", "metrics-server", "flanneld")),
+    _release("cni-plugins", _CNI_PROGRAMS, (Download(_CNI.format(versions.CNI_PLUGINS), _CNI_PROGRAMS),)),
+)
 
 
 def selected_source() -> str:

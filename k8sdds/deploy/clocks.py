@@ -19,13 +19,6 @@ TIMEOUT_S = 10
 SCRIPT = shell("clock")
 """Prints the name of the program that synchronizes the clock and its state; nothing if there is no such program."""
 
-_TRACKING = (
-    "reference_id", "reference_name", "stratum", "reference_time", "system_offset_s", "last_offset_s",
-    "rms_offset_s", "frequency_ppm", "residual_ppm", "skew_ppm", "root_delay_s", "root_dispersion_s",
-    "update_interval_s", "leap_status",
-)  # fmt: skip
-"""Fields of `chronyc -c tracking`, in their order."""
-
 _PTP4L_KEYS = {
     "gmPresent", "gmIdentity", "master_offset", "offsetFromMaster", "meanPathDelay", "portState", "timestamping",
 }  # fmt: skip
@@ -66,22 +59,23 @@ def parse(output: str) -> ClockState:
 
 def _chrony_error(report: str) -> tuple[float, str]:
     """Return the bound that chrony documents: root dispersion + root delay / 2 + |system offset|."""
-    values = report.strip().split(",")
-    if len(values) != len(_TRACKING):
-        raise ValueError(_shown(report) or "no output")
-    tracking = dict(zip(_TRACKING, values, strict=True))
-    if tracking["leap_status"] == "Not synchronised":
+    match report.strip().split(","):
+        # The fields of `chronyc -c tracking`.
+        case [reference_id, _, _, _, offset, _, _, _, _, _, delay, dispersion, _, leap_status]:
+            pass
+        case _:
+            raise ValueError(_shown(report) or "no output")
+    if leap_status == "Not synchronised":
         raise ValueError("its clock is not synchronized")
-    if tracking["leap_status"] not in ("Normal", "Insert second", "Delete second"):
+    if leap_status not in ("Normal", "Insert second", "Delete second"):
         raise ValueError(_shown(report))
-    if tracking["reference_id"] == _LOCAL_REFERENCE:
+    if reference_id == _LOCAL_REFERENCE:
         raise ValueError("its clock follows no other clock (local reference)")
-    delay_s = _number(tracking["root_delay_s"])
-    dispersion_s = _number(tracking["root_dispersion_s"])
+    delay_s, dispersion_s = _number(delay), _number(dispersion)
     if dispersion_s < 0:
         raise ValueError(_shown(report))
     # A root delay can be slightly negative on short paths.
-    return dispersion_s + abs(delay_s) / 2 + abs(_number(tracking["system_offset_s"])), TRUE_TIME
+    return dispersion_s + abs(delay_s) / 2 + abs(_number(offset)), TRUE_TIME
 
 
 def _ptp4l_error(report: str) -> tuple[float, str]:
@@ -89,11 +83,8 @@ def _ptp4l_error(report: str) -> tuple[float, str]:
 
     The grandmaster itself has no error.
     """
-    values: dict[str, str] = {}
-    for line in report.splitlines():
-        words = line.split()
-        if len(words) == 2:
-            values[words[0]] = words[1]
+    words = (line.split() for line in report.splitlines())
+    values = {pair[0]: pair[1] for pair in words if len(pair) == 2}
     if not values.keys() >= _PTP4L_KEYS:
         raise ValueError(_shown(report) or "no output")
     if values["timestamping"] != "SOFTWARE":

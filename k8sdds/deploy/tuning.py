@@ -6,14 +6,14 @@ an experiment, which tunes nodes for some of its trials, are kept in EXPERIMENT_
 
 from __future__ import annotations
 
-import hashlib
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import Field
 
+from k8sdds.deploy.actions import sha256
 from k8sdds.deploy.scripts import shell
 from k8sdds.model.offloads import FEATURES
 from k8sdds.system import yaml_text
@@ -47,43 +47,32 @@ class TuningSet(Strict):
     interface: Interface = Interface()
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A value for one parameter: `sysctl KEY`, `mtu DEVICE`, `offload DEVICE NAME` or `ring DEVICE NAME`."""
+Parameter = tuple[str, str, str]
+"""Kind (`sysctl`, `mtu`, `offload` or `ring`), the sysctl's key or the device, and the name of an offload or ring."""
 
-    kind: str
-    """`sysctl`, `mtu`, `offload` or `ring`."""
-    where: str
-    """The sysctl's key, or the device."""
-    name: str
-    """Name of the offload or ring; empty for others."""
-    value: str
 
-    @property
-    def parameter(self) -> tuple[str, str, str]:
-        """The parameter, without its value."""
-        return self.kind, self.where, self.name
+def _described(parameter: Parameter) -> str:
+    """Return a parameter for the user: `eth0 ring rx`."""
+    kind, where, name = parameter
+    return where if kind == "sysctl" else f"{where} {kind} {name}".rstrip()
 
-    @property
-    def description(self) -> str:
-        """Description for the user: `eth0 ring rx`."""
-        return self.where if self.kind == "sysctl" else f"{self.where} {self.kind} {self.name}".rstrip()
 
-    @property
-    def command(self) -> str:
-        """The command that applies the setting."""
-        if self.kind == "sysctl":
-            return f"sysctl -qw {self.where}={shlex.quote(self.value)}"
-        if self.kind == "mtu":
-            return f"ip link set dev {self.where} mtu {self.value}"
-        if self.kind == "ring":
-            return f"ethtool -G {self.where} {self.name} {self.value}"
-        return f"ethtool -K {self.where} {self.name} {self.value}"
+def _command(parameter: Parameter, value: str) -> str:
+    kind, where, name = parameter
+    commands = {
+        "sysctl": f"sysctl -qw {where}={shlex.quote(value)}\n",
+        "mtu": f"ip link set dev {where} mtu {value}\n",
+        "ring": f"ethtool -G {where} {name} {value}\n",
+        "offload": f"ethtool -K {where} {name} {value}\n",
+    }
+    return commands[kind]
 
-    @property
-    def line(self) -> str:
-        """The setting as it is kept on the machine, with `-` for an empty name."""
-        return f"{self.kind} {self.where} {self.name or '-'} {self.value}"
+
+def _kept(settings: Mapping[Parameter, str]) -> str:
+    """Return settings as they are kept on the machine, with `-` for an empty name."""
+    return "\n".join(
+        f"{kind} {where} {name or '-'} {value}" for (kind, where, name), value in settings.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -124,121 +113,119 @@ def facts_script(names: Sequence[str], interface: str | None = None, folder: str
     return f"KEYS='{' '.join(keys)}'\nDEVICE='{interface or ''}'\nFOLDER={folder}\n{_FACTS}"
 
 
-Parameter = tuple[str, str, str]
+@dataclass
+class _Machine:
+    """What a machine has and supports, and what deploy has changed."""
+
+    current: dict[Parameter, str] = field(default_factory=dict)
+    state: dict[str, str] = field(default_factory=dict)
+    """By sysctl: free, fixed, shadowed or none."""
+    largest: dict[Parameter, int] = field(default_factory=dict)
+    """Largest MTU and ring sizes."""
+    fixed: set[Parameter] = field(default_factory=set)
+    former: dict[Parameter, str] = field(default_factory=dict)
+    """Original values of what deploy has changed."""
+    device: str = ""
+    applied: str = ""
+    """SHA-256 of the commands that deploy has applied."""
+    has_ethtool: bool = True
 
 
-class _TuningFacts:
-    """The parsed facts of a machine."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        self.current: dict[Parameter, str] = {}
-        self.state: dict[str, str] = {}
-        """By sysctl: free, fixed, shadowed or none."""
-        self.max_ring: dict[tuple[str, str], int] = {}
-        """Maximum ring size by device and direction."""
-        self.max_mtu: dict[str, int] = {}
-        """Maximum MTU by device."""
-        self.fixed: set[Parameter] = set()
-        self.former: dict[Parameter, Setting] = {}
-        self.device = self.apply = ""
-        self.ethtool = True
-        for line in lines:
-            kind, *fields = line.split(" ")
-            self._add(kind, fields)
-
-    def _add(self, kind: str, fields: Sequence[str]) -> None:
-        match kind:
-            case "sysctl":
-                self.state[fields[0]] = fields[1]
-                self.current["sysctl", fields[0], ""] = " ".join(fields[2:])
-            case "offload":
-                self.current["offload", fields[0], fields[1]] = fields[2]
+def _parse(lines: Sequence[str]) -> _Machine:
+    machine = _Machine()
+    for line in lines:
+        match line.split(" "):
+            case ["sysctl", key, state, *value]:
+                machine.state[key] = state
+                machine.current["sysctl", key, ""] = " ".join(value)
+            case ["offload", device, name, value, *more]:
+                machine.current["offload", device, name] = value
                 # `off [requested on]`: the driver refused the change.
-                if fields[3:] and fields[3] in ("[fixed]", "[requested"):
-                    self.fixed.add(("offload", fields[0], fields[1]))
-            case "ring":
-                self.current["ring", fields[0], fields[1]] = fields[2]
-                self.max_ring[fields[0], fields[1]] = int(fields[3])
-            case "mtu":
-                self.current["mtu", fields[0], ""] = fields[2]
+                if more[:1] in (["[fixed]"], ["[requested"]):
+                    machine.fixed.add(("offload", device, name))
+            case ["ring", device, name, value, largest]:
+                machine.current["ring", device, name] = value
+                machine.largest["ring", device, name] = int(largest)
+            case ["mtu", device, _, value, *largest]:
+                machine.current["mtu", device, ""] = value
                 # Earlier kernels do not report a maximum.
-                self.max_mtu[fields[0]] = int(fields[3] if fields[3].isdigit() else fields[2])
-            case "device":
-                self.device = fields[0]
-            case "ethtool":
-                self.ethtool = False
-            case "apply":
-                self.apply = fields[0]
-            case "former" if len(fields) >= 4:
-                name = "" if fields[2] == "-" else fields[2]
-                setting = Setting(fields[0], fields[1], name, " ".join(fields[3:]))
-                self.former[setting.parameter] = setting
+                machine.largest["mtu", device, ""] = int("".join(largest) or value)
+            case ["device", device]:
+                machine.device = device
+            case ["ethtool", "none"]:
+                machine.has_ethtool = False
+            case ["apply", digest]:
+                machine.applied = digest
+            case ["former", kind, where, name, *value] if value:
+                machine.former[kind, where, "" if name == "-" else name] = " ".join(value)
+    return machine
 
 
 class _Supported:
-    """The settings of tuning sets that a machine supports, by parameter, and notes on the others."""
+    """The settings that a machine supports, and notes on the others."""
 
-    def __init__(self, facts: _TuningFacts) -> None:
-        self.facts = facts
-        self.settings: dict[Parameter, Setting] = {}
-        self._notes: dict[str, None] = {}
+    def __init__(self, machine: _Machine) -> None:
+        self.machine = machine
+        self.settings: dict[Parameter, str] = {}
+        self.notes: dict[str, None] = {}
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(self._notes)
+    def _add(self, source: str, parameter: Parameter, value: str) -> None:
+        other = self.settings.get(parameter, value)
+        if other != value:
+            self._note(
+                f"{_described(parameter)}: {source} sets {value} instead of {other}, and takes precedence"
+            )
+        self.settings[parameter] = value
 
     def _note(self, text: str) -> None:
-        self._notes[text] = None
-
-    def _add(self, source: str, setting: Setting) -> None:
-        other = self.settings.get(setting.parameter)
-        if other is not None and other.value != setting.value:
-            self._note(
-                f"{setting.description}: {source} sets {setting.value} instead of {other.value}, and takes precedence"
-            )
-        self.settings[setting.parameter] = setting
+        self.notes[text] = None
 
     def add_set(self, name: str) -> None:
-        tuning_set, facts = load(name), self.facts
-        for key, value in tuning_set.sysctls.items():
-            state, now = facts.state.get(key, "none"), facts.current.get(("sysctl", key, ""), "")
+        tuning_set = load(name)
+        for key, wanted in tuning_set.sysctls.items():
+            parameter, value = ("sysctl", key, ""), str(wanted)
+            state, now = self.machine.state.get(key, "none"), self.machine.current.get(parameter, "")
             if state == "free":
-                self._add(name, Setting("sysctl", key, "", str(value)))
+                self._add(name, parameter, value)
             elif state == "none":
                 self._note(f"{key} does not exist (a local node does not have settings of the whole kernel)")
-            elif now != str(value):
+            elif now != value:
                 self._note(
                     f"{key} stays {now}, not {value}: it belongs to the whole kernel, which local nodes share;"
                     f" on their host, run: sysctl -w {key}='{value}'"
                 )
         self.add_interface(name, tuning_set.interface)
 
-    def add_interface(self, name: str, interface: Interface) -> None:
+    def add_interface(self, source: str, interface: Interface) -> None:
         """Add the settings of the interface between the nodes."""
-        facts, device = self.facts, self.facts.device or "no interface"
+        machine, device = self.machine, self.machine.device
+        shown = device or "no interface"
         if interface.mtu is not None:
-            largest = facts.max_mtu.get(facts.device, 0)
+            parameter = "mtu", device, ""
+            largest = machine.largest.get(parameter, 0)
             if interface.mtu <= largest:
-                self._add(name, Setting("mtu", facts.device, "", str(interface.mtu)))
+                self._add(source, parameter, str(interface.mtu))
             else:
-                self._note(f"{device} has an MTU of at most {largest} bytes")
-        if (interface.offloads or interface.rings) and not facts.ethtool:
-            self._note(f"{name}: ethtool is not installed: rings and offloads are not changed")
+                self._note(f"{shown} has an MTU of at most {largest} bytes")
+        if (interface.offloads or interface.rings) and not machine.has_ethtool:
+            self._note(f"{source}: ethtool is not installed: rings and offloads are not changed")
             return
         for offload, on in interface.offloads.items():
             for feature in FEATURES[offload]:
-                short = SHORT_NAMES.get(feature, feature)
-                setting = Setting("offload", facts.device, short, "on" if on else "off")
-                if setting.parameter in facts.current and setting.parameter not in facts.fixed:
-                    self._add(name, setting)
-                elif facts.current.get(setting.parameter) != setting.value:
-                    self._note(f"{device} does not support {feature}")
+                parameter, value = (
+                    ("offload", device, SHORT_NAMES.get(feature, feature)),
+                    "on" if on else "off",
+                )
+                if parameter in machine.current and parameter not in machine.fixed:
+                    self._add(source, parameter, value)
+                elif machine.current.get(parameter) != value:
+                    self._note(f"{shown} does not support {feature}")
         for direction, size in interface.rings.items():
-            most = facts.max_ring.get((facts.device, direction))
-            if most is not None:
-                self._add(name, Setting("ring", facts.device, direction, str(min(size, most))))
+            parameter = "ring", device, direction
+            if parameter in machine.largest:
+                self._add(source, parameter, str(min(size, machine.largest[parameter])))
             else:
-                self._note(f"{device} has no {direction} ring whose size can be set")
+                self._note(f"{shown} has no {direction} ring whose size can be set")
 
 
 def plan(
@@ -252,51 +239,40 @@ def plan(
     `lines` is the output of `facts_script`, without `tuning<tab>`. The original values are kept in `folder`; only
     settings in FOLDER are applied again at each boot. `interface` has settings in addition to those of the sets.
     """
-    facts = _TuningFacts(lines)
-    supported = _Supported(facts)
+    machine = _parse(lines)
+    supported = _Supported(machine)
     for name in names:
         supported.add_set(name)
     if interface is not None:
         supported.add_interface("the experiment", interface)
-    settings, notes = supported.settings, supported.notes
+    settings, notes, current = supported.settings, tuple(supported.notes), machine.current
     # Settings of a removed network card cannot be restored.
-    restored = [
-        setting
-        for parameter, setting in facts.former.items()
-        if parameter not in settings and parameter in facts.current
-    ]
+    restored = {key: value for key, value in machine.former.items() if key not in settings and key in current}
     changes = [
-        f"{setting.description}: {facts.current.get(setting.parameter, '?')} → {setting.value}"
-        for setting in settings.values()
-        if facts.current[setting.parameter] != setting.value
+        f"{_described(key)}: {current[key]} → {value}"
+        for key, value in settings.items()
+        if current[key] != value
     ]
-    changes += [f"{setting.description}: restore {setting.value}" for setting in restored]
-    apply = "".join(f"{setting.command}\n" for setting in settings.values())
+    changes += [f"{_described(key)}: restore {value}" for key, value in restored.items()]
     if not settings:
-        if not facts.former and not facts.apply:
+        if not machine.former and not machine.applied:
             return TuningPlan(notes=notes)
         return TuningPlan(tuple(changes or ["delete the saved settings"]), undo_script(folder), notes)
-    if not changes and hashlib.sha256(apply.encode()).hexdigest() == facts.apply:
+    apply = "".join(_command(*setting) for setting in settings.items())
+    if not changes and sha256(apply) == machine.applied:
         return TuningPlan(notes=notes)
-    former = [
-        facts.former.get(parameter, Setting(*parameter, value=facts.current[parameter])).line
-        for parameter in settings
-    ]
-    script = _apply_script(folder, apply, former, restored)
-    return TuningPlan(tuple(changes or ["apply the settings again at each boot"]), script, notes)
-
-
-def _apply_script(folder: str, apply: str, former: Sequence[str], restored: Sequence[Setting]) -> str:
+    former = {key: machine.former.get(key, current[key]) for key in settings}
     # It saves the original values before it changes anything; settings to restore are kept until they are restored.
-    return shell(
+    script = shell(
         "tuning_apply",
         FOLDER=folder,
         BOOT=shell("tuning_boot", FOLDER=folder, UNIT=UNIT) if folder == FOLDER else "",
-        BEFORE="\n".join([*former, *(setting.line for setting in restored)]),
-        AFTER="\n".join(former),
-        RESTORE="\n".join(setting.command for setting in restored),
+        BEFORE=_kept(former | restored),
+        AFTER=_kept(former),
+        RESTORE="".join(_command(*setting) for setting in restored.items()),
         APPLY=apply,
     )
+    return TuningPlan(tuple(changes or ["apply the settings again at each boot"]), script, notes)
 
 
 def undo_script(folder: str = FOLDER) -> str:

@@ -95,7 +95,7 @@ def test_an_image_is_read_from_both_kinds_of_archives(tmp_path: Path, kind: str)
     else:
         oci_archive(path, ("docker.io/other/image:1", "arm64"), (NAME, "amd64"), (NAME, "arm64"))
     found = read("arm64", path)
-    (image,) = found.images
+    (image,) = found.items
     assert image.source == f"image.tar#sha256={oci.file_sha256(path)}" and image.verified == "archive"
     manifest = oci.manifest(found.blob(image.digest))
     for digest in (image.digest, *oci.parts(manifest)):
@@ -111,7 +111,7 @@ def test_an_image_is_read_from_both_kinds_of_archives(tmp_path: Path, kind: str)
 def test_each_architecture_has_an_archive_of_its_own(tmp_path: Path) -> None:
     amd64 = oci_archive(tmp_path / "amd64.tar", (NAME, "amd64"))
     arm64 = docker_archive(tmp_path / "arm64.tar", SHORT, "arm64")
-    assert read("arm64", amd64, arm64).images[0].source.startswith("arm64.tar#")
+    assert read("arm64", amd64, arm64).items[0].source.startswith("arm64.tar#")
     with pytest.raises(
         InputError, match=rf"no archive contains {NAME} for arm64\n.*contains {NAME} for amd64"
     ):
@@ -148,13 +148,13 @@ def test_changed_content_is_never_used(tmp_path: Path, kind: str, count: int) ->
     path = tmp_path / "image.tar"
     docker_archive(path, SHORT, "amd64") if kind == "docker" else oci_archive(path, (NAME, "amd64"))
     original, chance = path.read_bytes(), random.Random(1)
-    (image,) = read("amd64", path).images
+    (image,) = read("amd64", path).items
     rejected = 0
     for _ in range(count):
         path.write_bytes(damage.bytes_of(original, chance))
         try:
             # What remains was changed where it is not content, such as in the date of a file.
-            assert read("amd64", path).images[0].digest == image.digest
+            assert read("amd64", path).items[0].digest == image.digest
         except InputError:
             rejected += 1
     assert rejected > count / 4

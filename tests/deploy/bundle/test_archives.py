@@ -33,5 +33,5 @@ def test_an_archive_of_skopeo_is_read(
     subprocess.run(copy, check=True, capture_output=True, timeout=60)
     for path in (original, written):
         found = archives.provided(IMAGE, HOST_ARCH, [path], lambda _: None)
-        layers = oci.parts(oci.manifest(found.blob(found.images[0].digest)))[1:]
+        layers = oci.parts(oci.manifest(found.blob(found.items[0].digest)))[1:]
         assert len(layers) == 1 and oci.file_sha256(found.blob(layers[0])) == layers[0]

@@ -320,7 +320,7 @@ def test_built_programs_in_the_cache_are_used_without_contacting_a_server(
     assert done.returncode == 0, done.stderr
     assert "built from Go modules" in done.stderr
     # Only images that cannot be built come from a server.
-    (downloaded,) = (internet.cache / "official").glob("[!.]*/downloads.json")
+    (downloaded,) = (internet.cache / "official").glob("[!.]*/items.json")
     assert downloaded.parent.name.startswith("kube-router-")
 
 
