@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -154,25 +153,3 @@ def _stanza(package: Path) -> str:
         f"{done.stdout.rstrip()}\nFilename: ./{package.name}\nSize: {package.stat().st_size}\n"
         f"SHA256: {oci.file_sha256(package)}\n"
     )
-
-
-def install_script(folder: str, names: Sequence[str] = NODE_PACKAGES) -> str:
-    """Return shell commands that install packages on a node, using only a folder with an index as the source.
-
-    The script does not change apt's package lists for other sources.
-    """
-    return f"""\
-(
-set -e
-export DEBIAN_FRONTEND=noninteractive LC_ALL=C
-own=$(mktemp -d); trap 'rm -rf "$own"' EXIT
-mkdir -p "$own/lists/partial" "$own/none"
-echo 'deb [trusted=yes] file:{folder} ./' >"$own/bundle.list"
-apt() {{
-  apt-get -q=2 -o Dir::Etc::SourceList="$own/bundle.list" -o Dir::Etc::SourceParts="$own/none" \
-    -o Dir::State::Lists="$own/lists" -o APT::Sandbox::User=root "$@"
-}}
-apt update
-apt install --yes --no-install-recommends {" ".join(names)} </dev/null
-)
-"""

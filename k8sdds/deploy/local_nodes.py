@@ -66,17 +66,4 @@ def targets(profile: Profile) -> list[Target]:
             raise InputError(
                 f"the local node {node.name} does not exist", f"run: k8sdds deploy {profile.name}"
             )
-    return [target(machines[node.name]) for node in profile.nodes]
-
-
-def target(node: nodes.LocalNode) -> Target:
-    """Return how SSH reaches a local node."""
-    return Target(
-        node.name,
-        node.address,
-        node.user,
-        node.port,
-        node.key_file,
-        node.known_hosts_file,
-        node.proxy_command,
-    )
+    return [machines[node.name].target for node in profile.nodes]

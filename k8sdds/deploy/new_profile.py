@@ -37,21 +37,6 @@ class Login:
     user: str | None = None
     port: int | None = None
 
-    @classmethod
-    def parse(cls, text: str) -> Login:
-        """Return the login that a text describes. Before a port, an IPv6 address must be in brackets.
-
-        Raises ValueError, whose message names the wrong part.
-        """
-        pattern = r"(?s)(?:(.*)@)?(?:\[([^]]*)\]|([^:]*)|(.*:.*:.*))(?::([^:]*))?"
-        user, *addresses, port = re.fullmatch(pattern, text).groups()  # type: ignore[union-attr]  # matches any text
-        address = next(filter(None, addresses), "")
-        if user == "" or not address:
-            raise ValueError("the address is missing" if user != "" else "the user is missing before @")
-        if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
-            raise ValueError(f"{port!r} is not a port")
-        return cls(address, user, int(port) if port else None)
-
 
 def logins(texts: Sequence[str]) -> list[Login]:
     """Return the logins of different machines."""
@@ -64,15 +49,22 @@ def logins(texts: Sequence[str]) -> list[Login]:
 
 
 def _login(text: str) -> Login:
-    try:
-        login = Login.parse(text)
-    except ValueError as error:
-        raise InputError(f"--node {text}: {error}", SYNTAX) from error
-    if login.user is not None and not re.fullmatch(USER, login.user):
-        raise InputError(f"--node {text}: {login.user!r} is not the name of a user", SYNTAX)
-    if not re.fullmatch(ADDRESS, login.address):
-        raise InputError(f"--node {text}: {login.address!r} is not an address or a host name", SYNTAX)
-    return login
+    """Return the login that a text describes. Before a port, an IPv6 address must be in brackets."""
+    pattern = r"(?s)(?:(.*)@)?(?:\[([^]]*)\]|([^:]*)|(.*:.*:.*))(?::([^:]*))?"
+    user, *addresses, port = re.fullmatch(pattern, text).groups()  # type: ignore[union-attr]  # matches any text
+    address = next(filter(None, addresses), "")
+    is_port = port is None or (re.fullmatch("[0-9]{1,5}", port) and 1 <= int(port) <= 65535)
+    mistakes = {
+        "the user is missing before @": user == "",
+        "the address is missing": not address,
+        f"{port!r} is not a port": not is_port,
+        f"{user!r} is not the name of a user": user is not None and not re.fullmatch(USER, user),
+        f"{address!r} is not an address or a host name": not re.fullmatch(ADDRESS, address),
+    }
+    for mistake, is_made in mistakes.items():
+        if is_made:
+            raise InputError(f"--node {text}: {mistake}", SYNTAX)
+    return Login(address, user, int(port) if port else None)
 
 
 def gather(

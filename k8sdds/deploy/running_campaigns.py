@@ -64,5 +64,5 @@ def refuse_on_local_nodes(profile: Profile, force: bool, note: Note) -> None:
     if name not in machines or machines[name].state != "running":
         note(f"{UNREADABLE}: the control plane {name} does not run")
         return
-    with Connections([local_nodes.target(machines[name])]) as connections:
+    with Connections([machines[name].target]) as connections:
         refuse(connections.hosts[name], force, note)

@@ -11,6 +11,8 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 
 CLONE_NEWNET = 0x40000000
 
@@ -38,9 +40,9 @@ def main() -> int:
     except OSError as error:
         print(f"k8sdds: {address} port {port}: {error}", file=sys.stderr)
         return 1
-    threading.Thread(target=send, args=(peer,), daemon=True).start()
-    while data := receive(peer):
-        write_all(data)
+    end_input = partial(peer.shutdown, socket.SHUT_WR)
+    threading.Thread(target=copy, args=(partial(os.read, 0), peer.sendall, end_input), daemon=True).start()
+    copy(peer.recv, write_all, lambda: None)
     return 0
 
 
@@ -52,14 +54,6 @@ def connect(destination: tuple[str, int]) -> socket.socket:
     return peer
 
 
-def receive(peer: socket.socket) -> bytes:
-    """Receive data; return nothing at the end of the connection."""
-    try:
-        return peer.recv(262144)
-    except OSError:
-        return b""
-
-
 def write_all(data: bytes) -> None:
     """Write all data to stdout."""
     view = memoryview(data)
@@ -67,12 +61,12 @@ def write_all(data: bytes) -> None:
         view = view[os.write(1, view) :]
 
 
-def send(peer: socket.socket) -> None:
-    """Send stdin to the peer until its end."""
+def copy(read: Callable[[int], bytes], write: Callable[[bytes], object], end: Callable[[], object]) -> None:
+    """Copy data until its end, or until one side fails."""
     try:
-        while data := os.read(0, 262144):
-            peer.sendall(data)
-        peer.shutdown(socket.SHUT_WR)
+        while data := read(262144):
+            write(data)
+        end()
     except OSError:
         pass
 
@@ -94,25 +88,16 @@ def forward(client: socket.socket, destination: tuple[str, int]) -> None:
         except OSError:
             return
         with peer:
-            back = threading.Thread(target=copy, args=(peer, client))
+            ends = (peer.recv, client.sendall, partial(client.shutdown, socket.SHUT_WR))
+            back = threading.Thread(target=copy, args=ends)
             back.start()
-            copy(client, peer)
+            copy(client.recv, peer.sendall, partial(peer.shutdown, socket.SHUT_WR))
             back.join()
-
-
-def copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copy data from one connection to another until its end."""
-    try:
-        while data := receive(source):
-            sink.sendall(data)
-        sink.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass
 
 
 if __name__ == "__main__":
     try:
         code = main()
-    except (BrokenPipeError, KeyboardInterrupt):
+    except KeyboardInterrupt:
         code = 1
     os._exit(code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 from k8sdds.model import ip_families as ip
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.system.errors import InputError
+from k8sdds.system.ssh import Target
 
 USER = "k8sdds"
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?")
@@ -89,19 +89,13 @@ class LocalNode:
     shares: tuple[SharedFolder, ...] = ()
     """Folders of this machine that are mounted in it."""
 
+    @property
+    def target(self) -> Target:
+        """How SSH reaches it."""
+        files = self.key_file, self.known_hosts_file
+        return Target(self.name, self.address, self.user, self.port, *files, self.proxy_command)
+
     def ssh_block(self) -> str:
         """Return the Host block for ssh_config."""
-        return "\n".join(
-            (
-                f"Host {self.name}",
-                f"  HostName {self.address}",
-                f"  Port {self.port}",
-                f"  User {self.user}",
-                f"  IdentityFile {self.key_file}",
-                "  IdentitiesOnly yes",
-                f"  UserKnownHostsFile {self.known_hosts_file}",
-                "  StrictHostKeyChecking yes",
-                f"  ProxyCommand {shlex.join(self.proxy_command)}",
-                "",
-            )
-        )
+        options = (f"HostName={self.address}", "StrictHostKeyChecking=yes", *self.target.options()[1::2])
+        return "\n  ".join((f"Host {self.name}", *options)) + "\n"

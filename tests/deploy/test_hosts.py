@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
-from k8sdds.deploy import facts, local_nodes
+from k8sdds.deploy import facts
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, HostError, HostLost, ScriptResult, Target
 from k8sdds.system.ssh.client import execute
@@ -140,7 +140,7 @@ def test_large_streams_in_all_directions(farm: Farm, tmp_path: Path) -> None:
 
 def test_many_scripts_share_one_connection_of_openssh(up: Up) -> None:
     (node,) = up("hosts", nodes.NodeSpec("alpha", boot="sshd"))
-    require_one_connection_of_many_scripts(local_nodes.target(node))
+    require_one_connection_of_many_scripts(node.target)
 
 
 def test_many_scripts_share_one_connection_of_dropbear(farm: Farm) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from k8sdds import networks
 from k8sdds.deploy.network_switch import node_state
 from k8sdds.deploy.network_switch.node_state import NodeState
+from k8sdds.deploy.scripts import shell
 from k8sdds.model.ip_families import Subnet, is_inside
 from k8sdds.networks.cluster_install import Footprint
 from k8sdds.system.grouping import grouped
@@ -47,8 +48,12 @@ def footprints(names: Sequence[str] | None = None) -> list[Footprint]:
 
 
 def probe_script() -> str:
-    """Return a shell script for root that prints everything that any network may have created on a node."""
-    return node_state.probe_script(sorted({path for footprint in footprints() for path in footprint.files}))
+    """Return a shell script for root that prints everything that any network may have created on a node.
+
+    It prints one `key<TAB>value` per line, and changes nothing.
+    """
+    files = sorted({path for footprint in footprints() for path in footprint.files})
+    return shell("node_state", VARIANTS=" ".join(node_state.IPTABLES_VARIANTS), FILES=" ".join(files))
 
 
 def probe(host: Host) -> NodeState:

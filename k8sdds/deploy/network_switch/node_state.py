@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from k8sdds.deploy.scripts import shell
-
 IPTABLES_VARIANTS = ("iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-legacy")
 
 
@@ -60,14 +58,6 @@ class NodeState:
     """Established TCP connections: address of the peer, and the port of either end."""
     missing_programs: tuple[str, ...] = ()
     """Programs that the probe needs and the node does not have."""
-
-
-def probe_script(file_patterns: Sequence[str]) -> str:
-    """Return a shell script for root that prints the state of a node, one `key<TAB>value` per line.
-
-    The script changes nothing. It looks for files that match `file_patterns`.
-    """
-    return shell("node_state", VARIANTS=" ".join(IPTABLES_VARIANTS), FILES=" ".join(file_patterns))
 
 
 def parse(text: str) -> NodeState:

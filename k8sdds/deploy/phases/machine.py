@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from k8sdds import versions
-from k8sdds.bundle import packages
 from k8sdds.deploy import tuning
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action, Upload
 from k8sdds.deploy.desired_state import DesiredState
@@ -128,7 +127,7 @@ def _install_containerd(state: DesiredState, node: Node) -> Action:
     release = facts.architecture, facts.values.get("os.VERSION_CODENAME", "")
     if state.software.has_packages(*release):
         uploads = state.software.packages(*release)
-        install = packages.install_script(PACKAGES, list(DEBIAN_PACKAGES)) + f"rm -rf {PACKAGES}\n"
+        install = shell("install_packages", FOLDER=PACKAGES, PACKAGES=names) + f"rm -rf {PACKAGES}\n"
     return Action(
         node.name, RUNTIME, "install containerd", recording_packages(install), uploads=uploads, timeout_s=900,
         remedy="the machine must reach the package repositories of its distribution: run apt-get update on it",

@@ -17,10 +17,11 @@ from k8sdds.bundle import items as written
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import images as importing
 from k8sdds.deploy import profiles, software
+from k8sdds.deploy.scripts import shell
 from k8sdds.model.profile import Software
 from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
-from k8sdds.system.ssh import Connections, Target
+from k8sdds.system.ssh import Connections
 from k8sdds.versions import BUNDLE_ARCHITECTURES
 from tests import bundles
 from tests.deploy.conftest import Up
@@ -61,10 +62,7 @@ def test_containerd_runs_an_image(tmp_path: Path, up: Up) -> None:
     images = bundle.images(HOST_ARCH)
     archive = bundle.archive(images)
     (one,) = up("images", nodes.NodeSpec("one", shares=(nodes.SharedFolder(archive.parent, "/archives"),)))
-    target = Target(
-        "one", one.address, one.user, one.port, one.key_file, one.known_hosts_file, one.proxy_command
-    )
-    with Connections([target]) as connections:
+    with Connections([one.target]) as connections:
         host = connections.hosts["one"]
         done = importing.load(host, archive, images, f"/archives/{archive.name}")
         assert done.code == 0, done.err
@@ -195,7 +193,8 @@ def test_packages_install_only_from_the_bundle(tmp_path: Path, up: Up) -> None:
         return nodes.run("offline", "one", argv, **options)
 
     run("dpkg", "--purge", "socat", "containerd", "runc")
-    run("sh", stdin=packages.install_script("/debs"), timeout_s=120)
+    names = " ".join(packages.NODE_PACKAGES)
+    run("sh", stdin=shell("install_packages", FOLDER="/debs", PACKAGES=names), timeout_s=120)
     run("runc", "--version")
     states = run("dpkg-query", "-W", "-f", "${db:Status-Status} ", "socat", "containerd")
     assert states == "installed installed "
