@@ -16,6 +16,7 @@ import pytest
 
 from k8sdds import nodes
 from k8sdds.system.ssh import Target
+from tests.clusters import run
 
 STARTS_S = 60
 
@@ -158,6 +159,26 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(folder))
     return folder
+
+
+@dataclass
+class Site:
+    """A profile of machines, and the command with it."""
+
+    state: Path
+    profile: Path
+
+    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return run(self.state, *args)
+
+    def k8sdds(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run the command, which must succeed."""
+        done = self.run(*args)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def deploy(self) -> str:
+        return self.k8sdds("deploy", str(self.profile), "--yes").stdout
 
 
 Up = Callable[..., list[nodes.LocalNode]]

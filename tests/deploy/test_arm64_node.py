@@ -11,7 +11,6 @@ import platform
 import shlex
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pytest
 
 from k8sdds import nodes
 from tests.clusters import run
+from tests.deploy.conftest import Site
 from tests.deploy.test_ordinary_machines import DISK_MIB, STATE_SCRIPT, assert_same
 from tests.lab.vm import arm64_node
 
@@ -58,20 +58,11 @@ sweeps:
 )
 
 
-@dataclass
-class Site:
+class Machines(Site):
     """The two machines and their profile."""
 
-    state: Path
-    profile: Path
-
-    def k8sdds(self, *args: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
         return run(self.state, *args, timeout_s=TIMEOUT_S)
-
-    def succeed(self, *args: str) -> str:
-        done = self.k8sdds(*args)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
     def machine_states(self) -> dict[str, list[str]]:
         """Return the state of the arm64 machine as lines, without the folders that containerd creates on first use."""
@@ -82,7 +73,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Provide a local node for the control plane, and the arm64 machine on its switch."""
     folder = tmp_path_factory.mktemp("arm64")
     state = folder / "state"
@@ -94,7 +85,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             with arm64_node.running(NAME, folder / "vm") as machine:
                 profile = folder / "mixed.yaml"
                 profile.write_text(write_profile(folder, head, machine))
-                yield Site(state, profile)
+                yield Machines(state, profile)
         finally:
             nodes.down(NAME)
 
@@ -120,8 +111,8 @@ software: bundle
 """
 
 
-def test_status_reads_both_architectures(site: Site) -> None:
-    done = site.k8sdds("status", str(site.profile), "--json")
+def test_status_reads_both_architectures(site: Machines) -> None:
+    done = site.run("status", str(site.profile), "--json")
     assert done.returncode == 0, done.stderr
     read = json.loads(done.stdout)
     assert read["problems"] == [] and not read["unreached"]
@@ -135,11 +126,11 @@ def test_status_reads_both_architectures(site: Site) -> None:
     assert "containerd active" in pi["many"]["unit"]
 
 
-def test_a_machine_of_another_architecture_is_refused(site: Site) -> None:
+def test_a_machine_of_another_architecture_is_refused(site: Machines) -> None:
     """Before anything is built or changed."""
     wrong = site.profile.with_name("wrong.yaml")
     wrong.write_text(site.profile.read_text().replace("architecture: arm64", "architecture: amd64"))
-    done = site.k8sdds("deploy", str(wrong), "--yes")
+    done = site.run("deploy", str(wrong), "--yes")
     assert done.returncode == 2, done.stdout + done.stderr
     assert f"{PI}: is arm64, but the profile expects amd64" in done.stderr
     assert arm64_node.ssh(NAME, "test -e /etc/k8sdds").returncode == 1
@@ -150,19 +141,19 @@ def measured(folder: Path) -> list[dict[str, Any]]:
     return [row for row in rows if row["valid"]]
 
 
-def test_both_architectures_in_one_cluster(site: Site) -> None:
+def test_both_architectures_in_one_cluster(site: Machines) -> None:
     profile = str(site.profile)
     before = site.machine_states()
-    site.succeed("deploy", profile, "--yes")
-    assert site.succeed("deploy", profile, "--yes") == "no changes\n"
+    site.deploy()
+    assert site.deploy() == "no changes\n"
     check_nodes(site)
     check_samples(site)
-    site.succeed("destroy", profile, "--yes")
+    site.k8sdds("destroy", profile, "--yes")
     assert_same(site.machine_states(), before)
-    assert site.succeed("destroy", profile, "--yes") == "Nothing to destroy.\n"
+    assert site.k8sdds("destroy", profile, "--yes").stdout == "Nothing to destroy.\n"
 
 
-def check_nodes(site: Site) -> None:
+def check_nodes(site: Machines) -> None:
     """Both nodes are ready, and each has images of its own architecture only."""
     kubectl = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"]
     items = json.loads(nodes.run(NAME, HEAD, [*kubectl, "get", "nodes", "-o", "json"]))["items"]
@@ -179,12 +170,12 @@ def check_nodes(site: Site) -> None:
     assert all("linux/arm64" in line and "linux/amd64" not in line for line in lines), done.stdout
 
 
-def check_samples(site: Site) -> None:
+def check_samples(site: Machines) -> None:
     """Every middleware delivers samples in both directions on both networks, on the path of the network."""
     experiment = site.profile.with_name("architectures.yaml")
     experiment.write_text(EXPERIMENT)
     folder = site.profile.with_name("run")
-    site.succeed("run", str(experiment), "--testbed", NAME, "-o", str(folder))
+    site.k8sdds("run", str(experiment), "--testbed", NAME, "-o", str(folder))
     rows = measured(folder)
     cells = {(row["network"], row["middleware"], row["placement"]["pub"].partition("=")[2]) for row in rows}
     assert cells == {

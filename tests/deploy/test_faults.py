@@ -11,7 +11,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 from k8sdds import nodes
 from k8sdds.system.errors import K8sddsError
 from tests.clusters import K8SDDS, run
+from tests.deploy.conftest import Site
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
 
@@ -42,16 +42,10 @@ PHASES = (
 )  # fmt: skip
 
 
-@dataclass
-class Site:
+class Faulty(Site):
     """A profile of two local nodes, and the commands that deploy it."""
 
-    state: Path
-    profile: Path
-    name: str = "faulty"
-
-    def deploy(self, *args: str) -> subprocess.CompletedProcess[str]:
-        return run(self.state, "deploy", str(self.profile), "--yes", *args, timeout_s=TIMEOUT_S)
+    name = "faulty"
 
     def start_deploy(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -84,7 +78,7 @@ class Site:
 
     def fails(self, *messages: str) -> None:
         """Deploy, which must fail with these messages and a remedy."""
-        done = self.deploy()
+        done = self.run("deploy", str(self.profile), "--yes")
         assert done.returncode == 3, done.stdout + done.stderr
         for message in (*messages, "→"):
             assert re.search(message, done.stderr), done.stderr
@@ -93,10 +87,8 @@ class Site:
 
     def becomes_ready(self) -> None:
         """Deploy again, which must succeed and leave nothing to do, and check that the cluster works."""
-        done = self.deploy()
-        assert done.returncode == 0, done.stdout + done.stderr
-        again = self.deploy()
-        assert (again.returncode, again.stdout) == (0, "no changes\n"), again.stdout + again.stderr
+        self.deploy()
+        assert self.deploy() == "no changes\n"
         node_objects = self.kubectl("get", "nodes")
         ready = {
             node_object["metadata"]["name"]: conditions(node_object)["Ready"] for node_object in node_objects
@@ -146,29 +138,26 @@ def conditions(obj: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    state = tmp_path / "state"
-    state.mkdir(mode=0o700)
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
-    profile = tmp_path / "faulty.yaml"
+def site(state: Path) -> Iterator[Faulty]:
+    profile = state.parent / "faulty.yaml"
     profile.write_text(PROFILE + "metrics_server: null\n")
-    made = Site(state, profile)
+    made = Faulty(state, profile)
     try:
         yield made
     finally:
-        done = run(state, "destroy", str(profile), "--yes")
+        done = made.run("destroy", str(profile), "--yes")
     assert done.returncode == 0, done.stderr
     assert nodes.ls() == []
 
 
-def deploy_is_killed_once(site: Site) -> None:
+def deploy_is_killed_once(site: Faulty) -> None:
     dice = random.Random(SEED)
     last, ended = dice.randint(1, 12), itertools.count(1)
     site.kill_when(lambda phase: next(ended) >= last, dice.uniform(0, 2))
     site.becomes_ready()
 
 
-def deploy_is_killed_in_every_phase(site: Site) -> None:
+def deploy_is_killed_in_every_phase(site: Faulty) -> None:
     """Kill a deploy whenever it completes an action of a phase that was not completed before."""
     site.profile.write_text(PROFILE + "tuning: [nic-optimizations]\ndiscovery_service: true\n")
     dice = random.Random(SEED)
@@ -188,7 +177,7 @@ def deploy_is_killed_in_every_phase(site: Site) -> None:
     site.becomes_ready()
 
 
-def node_stops_while_it_joins(site: Site) -> None:
+def node_stops_while_it_joins(site: Faulty) -> None:
     dying = site.when("work", "kubeadm", lambda: nodes.stop(site.name, "work"))
     site.fails(r"work: join: could not join", "connection was lost|cannot be reached")
     dying.join(60)
@@ -196,7 +185,7 @@ def node_stops_while_it_joins(site: Site) -> None:
     site.becomes_ready()
 
 
-def network_is_cut_during_deploy(site: Site) -> None:
+def network_is_cut_during_deploy(site: Faulty) -> None:
     cutting = site.when("head", "kubeadm", lambda: nodes.link_down(site.name, "head"))
     site.fails(r"head: control plane: could not create", "connection was lost|cannot be reached")
     cutting.join(60)
@@ -207,7 +196,7 @@ def network_is_cut_during_deploy(site: Site) -> None:
     site.becomes_ready()
 
 
-def files_of_the_cluster_are_deleted(site: Site) -> None:
+def files_of_the_cluster_are_deleted(site: Faulty) -> None:
     site.becomes_ready()
     # The data of the control plane and the identity of the worker are deleted.
     site.shell("head", "systemctl stop kubelet\nrm -rf /var/lib/etcd/member /etc/kubernetes/*")
@@ -215,7 +204,7 @@ def files_of_the_cluster_are_deleted(site: Site) -> None:
     site.becomes_ready()
 
 
-def machine_is_replaced(site: Site) -> None:
+def machine_is_replaced(site: Faulty) -> None:
     """Replace first the worker and then the control plane by a new machine with the same name and address."""
     site.becomes_ready()
     for name in ("work", "head"):
@@ -223,7 +212,7 @@ def machine_is_replaced(site: Site) -> None:
         site.becomes_ready()
 
 
-def data_of_the_control_plane_is_lost(site: Site) -> None:
+def data_of_the_control_plane_is_lost(site: Faulty) -> None:
     """With an empty store the cluster looks intact, since kubelets register again; deploy must detect the loss."""
     site.becomes_ready()
     kill_all = (
@@ -239,7 +228,7 @@ def data_of_the_control_plane_is_lost(site: Site) -> None:
     site.fails("head: its API server rejects its own administrator", "k8sdds destroy faulty")
 
 
-def answers(site: Site) -> bool:
+def answers(site: Faulty) -> bool:
     try:
         argv = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "--raw", "/readyz"]
         return nodes.run(site.name, "head", argv) == "ok"
@@ -256,7 +245,7 @@ FAULTS = (
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_fault(site: Site, fault: Callable[[Site], None]) -> None:
+def test_fault(site: Faulty, fault: Callable[[Faulty], None]) -> None:
     fault(site)
 
 

@@ -11,7 +11,6 @@ import pytest
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.results.run_folder import RunFolder
 from tests import image_archives
-from tests.clusters import run
 from tests.deploy.test_ordinary_machines import NAME, assert_same, machines
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root"), pytest.mark.long]
@@ -46,10 +45,10 @@ BY_IPV4 = """\
 
 @pytest.mark.parametrize("families", [("ipv6",), ("ipv4", "ipv6")], ids=["ipv6", "dual-stack"])
 def test_a_cluster_with_ipv6_measures_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, families: tuple[IpFamily, ...]
+    tmp_path: Path, state: Path, families: tuple[IpFamily, ...]
 ) -> None:
     dual = len(families) > 1
-    with machines(tmp_path, monkeypatch, families) as site:
+    with machines(state, families) as site:
         bundle, profile = tmp_path / "bundle", str(site.profile)
         site.k8sdds(
             "bundle", "create", str(bundle), "--suite", "none", *image_archives.options("kube-router")
@@ -58,25 +57,25 @@ def test_a_cluster_with_ipv6_measures_and_leaves_nothing(
             file.write(f"kubernetes: {{ip_families: [{', '.join(families)}]}}\n")
             file.write(f"software: {{source: bundle, bundle: {bundle}}}\n")
         before = site.machine_states()
-        site.k8sdds("deploy", profile, "--yes")
-        assert site.k8sdds("deploy", profile, "--yes").stdout == "no changes\n"
+        site.deploy()
+        assert site.deploy() == "no changes\n"
         assert json.loads(site.k8sdds("status", profile, "--json").stdout)["problems"] == []
         # A network that cannot is refused, and so are other families, before anything changes.
-        refused = run(site.state, "network", "switch", profile, "weavenet", "--yes")
+        refused = site.run("network", "switch", profile, "weavenet", "--yes")
         assert refused.returncode == 2 and "WeaveNet has no IPv6" in refused.stderr, refused.stderr
         other = site.profile.with_name("other.yaml")
         listed = f"ip_families: [{', '.join(families)}]"
         other.write_text(site.profile.read_text().replace(listed, "ip_families: [ipv4]"))
-        refused = run(site.state, "deploy", str(other), "--yes")
+        refused = site.run("deploy", str(other), "--yes")
         # With IPv6 alone, the machines have no IPv4 addresses either, which is not a mistake in the profile.
         assert refused.returncode == (2 if dual else 3), refused.stderr
         assert "cannot be changed" in refused.stderr
         experiment, names = tmp_path / "families.yaml", ", ".join(NETWORKS)
         experiment.write_text((EXPERIMENT + (BY_IPV4 if dual else "")).format(networks=names))
         if not dual:
-            wrong = run(site.state, "run", str(experiment), "--testbed", NAME, "--set", "ip_families=ipv4")
+            wrong = site.run("run", str(experiment), "--testbed", NAME, "--set", "ip_families=ipv4")
             assert wrong.returncode == 2 and "no IPv4 address" in wrong.stderr, wrong.stderr
-        done = run(site.state, "run", str(experiment), "--testbed", NAME, "-o", str(tmp_path / "run"))
+        done = site.run("run", str(experiment), "--testbed", NAME, "-o", str(tmp_path / "run"))
         assert done.returncode in (0, 4), done.stdout + done.stderr
         check(RunFolder.open(tmp_path / "run"), dual)
         site.k8sdds("destroy", profile, "--yes")

@@ -51,12 +51,9 @@ def run_offline(state: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    folder = tmp_path / "state"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(folder))
-    yield folder
+@pytest.fixture(autouse=True)
+def ended(state: Path, tmp_path: Path) -> Iterator[None]:
+    yield
     nodes.down("offline")
     shutil.rmtree(tmp_path / "bundle", ignore_errors=True)
 
@@ -64,23 +61,13 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def create_bundle(folder: Path, profile: Path) -> None:
     """Create the bundle of a profile with the command, and verify it."""
     options = image_archives.options("kube-router", "weavenet")
-    create = (
-        str(K8SDDS),
-        "bundle",
-        "create",
-        str(folder),
-        "--profile",
-        str(profile),
-        "--arch",
-        HOST_ARCH,
-        *options,
-    )
+    create = (K8SDDS, "bundle", "create", folder, "--profile", profile, "--arch", HOST_ARCH, *options)
     done = subprocess.run(create, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     named = ("flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet")
     lines = [line for line in done.stdout.splitlines() if " network " in line]
     assert [line.split()[-1] for line in lines] == list(named), lines  # and nothing is missing
-    verify = (str(K8SDDS), "bundle", "verify", str(folder), "--profile", str(profile))
+    verify = (K8SDDS, "bundle", "verify", folder, "--profile", profile)
     done = subprocess.run(verify, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and f"networks {', '.join(named)} are intact" in done.stdout, done.stderr
 

@@ -9,10 +9,8 @@ import contextlib
 import json
 import os
 import shlex
-import subprocess
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,8 +18,7 @@ import pytest
 from k8sdds import nodes
 from k8sdds.deploy.local_nodes import INOTIFY_INSTANCES
 from k8sdds.model.ip_families import IpFamily
-from tests import image_archives
-from tests.clusters import run
+from tests.deploy.conftest import Site
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root"), pytest.mark.long]
 
@@ -55,17 +52,8 @@ command -v ctr >/dev/null && ctr -n k8s.io images ls -q && ctr -n k8s.io contain
 """
 
 
-@dataclass
-class Site:
+class Machines(Site):
     """Two machines and their profile."""
-
-    state: Path
-    profile: Path
-
-    def k8sdds(self, *args: str) -> subprocess.CompletedProcess[str]:
-        done = run(self.state, *args)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done
 
     def machine_states(self) -> dict[str, list[str]]:
         return {
@@ -75,13 +63,9 @@ class Site:
 
 
 @contextlib.contextmanager
-def machines(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, families: tuple[IpFamily, ...] = ("ipv4",)
-) -> Iterator[Site]:
+def machines(state: Path, families: tuple[IpFamily, ...] = ("ipv4",)) -> Iterator[Machines]:
     """Provide two machines with addresses of these IP families, and remove them at the end."""
-    state = folder / "state"
-    state.mkdir(mode=0o700)
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
+    folder = state.parent
     try:
         created = nodes.up(
             NAME,
@@ -106,14 +90,14 @@ def machines(
             f"  known_hosts: {created[0].known_hosts_file}\n  ssh_config: {config}\nnodes:\n{listed}"
             "metrics_server: null\ntuning: [nic-optimizations]\n"
         )
-        yield Site(state, profile)
+        yield Machines(state, profile)
     finally:
         nodes.down(NAME)
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    with machines(tmp_path, monkeypatch) as created:
+def site(state: Path) -> Iterator[Machines]:
+    with machines(state) as created:
         yield created
 
 
@@ -123,13 +107,13 @@ def assert_same(after: dict[str, list[str]], before: dict[str, list[str]]) -> No
         assert not missing and not new, "\n".join([f"{name}: missing, and new:", *missing, "", *new])
 
 
-def test_destroy_restores_the_state_before_deploy(site: Site) -> None:
+def test_destroy_restores_the_state_before_deploy(site: Machines) -> None:
     with site.profile.open("a") as file:
         file.write("software: bundle\n")
     profile = str(site.profile)
     before = site.machine_states()
-    site.k8sdds("deploy", profile, "--yes")
-    assert site.k8sdds("deploy", profile, "--yes").stdout == "no changes\n"
+    site.deploy()
+    assert site.deploy() == "no changes\n"
     assert site.machine_states() != before
     # Behind a jump host, the command prints a tunnel for other programs.
     shown = site.k8sdds("kubeconfig", profile)
@@ -151,20 +135,7 @@ def test_destroy_restores_the_state_before_deploy(site: Site) -> None:
     assert site.k8sdds("destroy", profile, "--yes").stdout == "Nothing to destroy.\n"
 
 
-def test_destroy_removes_everything_of_kube_router(site: Site, tmp_path: Path) -> None:
-    """The daemon writes rules, ipsets, routes and files that no other program removes."""
-    bundle = tmp_path / "bundle"
-    site.k8sdds("bundle", "create", str(bundle), "--suite", "none", *image_archives.options("kube-router"))
-    with site.profile.open("a") as file:
-        file.write(f"network: kube-router\nsoftware: {{source: bundle, bundle: {bundle}}}\n")
-    before = site.machine_states()
-    site.k8sdds("deploy", str(site.profile), "--yes")
-    assert any("kube-bridge" in line for line in site.machine_states()["work"])
-    site.k8sdds("destroy", str(site.profile), "--yes")
-    assert_same(site.machine_states(), before)
-
-
-def check_commands_with_a_worker_down(site: Site) -> None:
+def check_commands_with_a_worker_down(site: Machines) -> None:
     """Every command reports the worker that cannot be reached; commands that can continue without it do so."""
     profile = str(site.profile)
     nodes.link_down(NAME, "work")
@@ -174,12 +145,12 @@ def check_commands_with_a_worker_down(site: Site) -> None:
             ("network", "switch", profile, "host", "--yes"),
             ("destroy", profile, "--yes"),
         ):
-            done = run(site.state, *args)
+            done = site.run(*args)
             assert done.returncode == 3, done.stdout + done.stderr
             assert "work: cannot be reached" in done.stderr and "→" in done.stderr, done.stderr
         done = site.k8sdds("deploy", profile, "--yes", "--limit", "head")
         assert "left out because of --limit: work: cannot be reached" in done.stderr
-        done = run(site.state, "deploy", profile, "--yes", "--limit", "work")
+        done = site.run("deploy", profile, "--yes", "--limit", "work")
         assert done.returncode == 3 and "work: cannot be reached" in done.stderr
         archive = site.profile.with_name("logs.tar.gz")
         done = site.k8sdds("logs", profile, "--output", str(archive))
@@ -189,11 +160,11 @@ def check_commands_with_a_worker_down(site: Site) -> None:
         assert {"logs/head/kubelet.txt", "logs/work/unreached.txt", "logs/deploy/work.log"} <= set(names)
     finally:
         nodes.link_up(NAME, "work")
-    site.k8sdds("deploy", profile, "--yes")
-    assert site.k8sdds("deploy", profile, "--yes").stdout == "no changes\n"
+    site.deploy()
+    assert site.deploy() == "no changes\n"
 
 
-def test_purge_removes_installed_packages(site: Site, tmp_path: Path) -> None:
+def test_purge_removes_installed_packages(site: Machines, tmp_path: Path) -> None:
     """The machines have no containerd and install it from the packages of a bundle."""
     bundle = tmp_path / "bundle"
     site.k8sdds("bundle", "create", str(bundle), "--suite", "bookworm")
@@ -205,7 +176,7 @@ def test_purge_removes_installed_packages(site: Site, tmp_path: Path) -> None:
         script += "apt-get purge -q=2 -y containerd runc conntrack socat ebtables >/dev/null\n"
         nodes.run(NAME, name, ["sh", "-e"], stdin=script, timeout_s=120)
     before = site.machine_states()
-    site.k8sdds("deploy", profile, "--yes")
+    site.deploy()
     assert site.machine_states() != before
     site.k8sdds("destroy", profile, "--yes", "--purge")
     assert_same(site.machine_states(), before)
