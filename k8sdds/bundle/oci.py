@@ -21,6 +21,7 @@ from k8sdds.system.files import replacing
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
+LAYOUT_VERSION = b'{"imageLayoutVersion":"1.0.0"}'
 MAX_DESCRIPTION_BYTES = 4 << 20
 """Largest size of a manifest or a configuration, as in registries."""
 CREATE_AGAIN = "create the bundle again: k8sdds bundle create"
@@ -49,7 +50,7 @@ class Layout:
         self.folder = folder
         self.blobs = folder / "blobs" / "sha256"
         self.blobs.mkdir(parents=True, exist_ok=True)
-        (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+        (folder / "oci-layout").write_bytes(LAYOUT_VERSION)
         self._manifests: list[dict[str, Any]] = []
 
     def add(self, data: bytes) -> dict[str, Any]:
@@ -166,36 +167,29 @@ def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) 
         blobs.update(dict.fromkeys([*parts(content), digest]))
         media_type = content.get("mediaType", MANIFEST)
         index.append(descriptor(name, arch, f"sha256:{digest}", path.stat().st_size, media_type))
+    entries: dict[str, Entry] = {
+        f"blobs/sha256/{digest}": layout / "blobs/sha256" / digest for digest in blobs
+    }
+    entries["oci-layout"] = LAYOUT_VERSION
+    entries["index.json"] = canonical({"schemaVersion": 2, "manifests": index})
     with replacing(output) as unfinished, tarfile.open(unfinished, "w") as target:
-        for name, data in (
-            ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'),
-            ("index.json", canonical({"schemaVersion": 2, "manifests": index})),
-        ):
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            target.addfile(member, io.BytesIO(data))
-        for digest in blobs:
-            path = layout / "blobs/sha256" / digest
-            member = tarfile.TarInfo(f"blobs/sha256/{digest}")
-            member.size = path.stat().st_size
-            with path.open("rb") as blob:
-                target.addfile(member, blob)
+        for member, content in _files(entries, {"blobs", "blobs/sha256"}):
+            target.addfile(member, content)
 
 
 def has_program(layout: Path, digest: str, name: str) -> bool:
     """Return whether an image, given by its manifest's digest, has a program of this name in any folder."""
     blobs = layout / "blobs/sha256"
-    return any(_has_file(blobs / layer, name) for layer in parts(manifest(blobs / digest))[1:])
-
-
-def _has_file(layer: Path, name: str) -> bool:
-    try:
-        with tar.opened(layer) as archive:
-            return any(
-                entry.name.rpartition("/")[2] == name and not entry.isdir() for entry in archive.members()
-            )
-    except tar.DamagedTar as error:
-        raise InputError(f"{layer} is damaged: {error}", CREATE_AGAIN) from error
+    for layer in parts(manifest(blobs / digest))[1:]:
+        try:
+            with tar.opened(blobs / layer) as archive:
+                if any(
+                    entry.name.rpartition("/")[2] == name and not entry.isdir() for entry in archive.members()
+                ):
+                    return True
+        except tar.DamagedTar as error:
+            raise InputError(f"{blobs / layer} is damaged: {error}", CREATE_AGAIN) from error
+    return False
 
 
 def manifest(path: Path) -> dict[str, Any]:

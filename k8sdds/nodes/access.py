@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from k8sdds import versions
 from k8sdds.nodes import switch
 from k8sdds.nodes.records import ClusterRecord
-from k8sdds.nodes.spec import LocalNode
+from k8sdds.nodes.spec import USER, LocalNode
 from k8sdds.system.files import write_atomically
 
 
@@ -58,7 +58,7 @@ def node(record: ClusterRecord, name: str) -> LocalNode:
         name=name,
         address=machine.address,
         port=versions.SSH_PORT,
-        user=machine.spec.user,
+        user=USER,
         arch=versions.ARCHITECTURE_OF_MACHINE.get(platform.machine(), platform.machine()),
         state=("running" if machine.answered else "boots") if machine.alive else "stopped",
         key_file=record.folder / "key",

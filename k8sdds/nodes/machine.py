@@ -14,7 +14,7 @@ from pathlib import Path
 from k8sdds import versions
 from k8sdds.nodes import cgroups, switch
 from k8sdds.nodes.records import ClusterRecord, MachineRecord
-from k8sdds.nodes.spec import NodeSpec
+from k8sdds.nodes.spec import USER, NodeSpec
 from k8sdds.system import cgroups as system_cgroups
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
@@ -58,8 +58,8 @@ def boot(record: ClusterRecord, sandbox: Sandbox, name: str, base: Path) -> None
     groups = [hierarchy.create(Path(record.data), name) for hierarchy in hierarchies]
     sandbox.run(["sh", "-e"], stdin=switch.link_script(machine))
     environment = {
-        "PATH": PATH, "NAME": name, "USER_NAME": spec.user, "SUDO": "yes" if spec.sudo else "no",
-        "BOOT": spec.boot, "CONTAINERD": "yes" if spec.containerd else "no", "ROOTFS": str(base),
+        "PATH": PATH, "NAME": name, "USER_NAME": USER, "SUDO": "yes" if spec.sudo else "no",
+        "BOOT": spec.boot, "ROOTFS": str(base),
         "DIR": str(folder), "DISK_MIB": str(spec.disk_mib or 0), "JOIN": "\n".join(map(str, groups)),
         "CGROUPS": " ".join(hierarchy.name for hierarchy in hierarchies),
         "SHARES": "\n".join(f"{share.host.resolve()}\t{share.inside}" for share in spec.shares),

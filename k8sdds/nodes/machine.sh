@@ -1,7 +1,7 @@
 # Set up the file systems of a local node, then become its first process. The script already runs in the node's
 # namespaces (network, mount, PID, UTS, IPC, cgroup), so its mounts are visible only in the node.
 #
-# Environment: NAME USER_NAME SUDO BOOT CONTAINERD ROOTFS DIR DISK_MIB CGROUPS SHARES
+# Environment: NAME USER_NAME SUDO BOOT ROOTFS DIR DISK_MIB CGROUPS SHARES
 set -eu
 R=$DIR/root
 mkdir -p "$R"
@@ -89,13 +89,12 @@ echo 'nameserver 10.88.0.1' >"$R/etc/resolv.conf"
 install -m 600 "$DIR/host_key" "$R/etc/ssh/ssh_host_ed25519_key"
 install -d -m 700 "$R/root/.ssh"
 install -m 600 "$DIR/authorized_keys" "$R/root/.ssh/authorized_keys"
-if [ "$USER_NAME" != root ] && ! grep -q "^$USER_NAME:" "$R/etc/passwd"; then
+if ! grep -q "^$USER_NAME:" "$R/etc/passwd"; then
     chroot "$R" useradd --create-home --shell /bin/bash "$USER_NAME"
     chroot "$R" install -d -m 700 -o "$USER_NAME" -g "$USER_NAME" "/home/$USER_NAME/.ssh"
     chroot "$R" install -m 600 -o "$USER_NAME" -g "$USER_NAME" /root/.ssh/authorized_keys "/home/$USER_NAME/.ssh/authorized_keys"
     [ "$SUDO" = no ] || { umask 227; echo "$USER_NAME ALL=(ALL) NOPASSWD: ALL" >"$R/etc/sudoers.d/k8sdds"; umask 22; }
 fi
-if [ "$CONTAINERD" = no ]; then ln -sf /dev/null "$R/etc/systemd/system/containerd.service"; fi
 
 mkdir -p "$R/.old"
 cd "$R"

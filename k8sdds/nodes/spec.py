@@ -13,6 +13,7 @@ from k8sdds.system.errors import InputError
 from k8sdds.system.ssh import Target
 
 USER = "k8sdds"
+"""Login user of the nodes; root can log in with the same key."""
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?")
 """A host name that is short enough for the name of a network interface (15 characters)."""
 
@@ -39,13 +40,10 @@ class NodeSpec:
     """One node to create."""
 
     name: str
-    user: str = USER
-    """Login user; root can log in with the same key."""
     sudo: bool = True
-    """Whether `user` can use sudo without a password."""
+    """Whether USER can use sudo without a password."""
     boot: Literal["systemd", "sshd"] = "systemd"
     """The first process. With `sshd`, a node has no services but starts at once."""
-    containerd: bool = True
     watches: int = 0
     """Inotify instances that the software on the node will need, in addition to those of the node itself."""
     shares: tuple[SharedFolder, ...] = ()
@@ -60,10 +58,6 @@ class NodeSpec:
             raise InputError(
                 f"{self.name!r} is not a valid node name",
                 "use up to 12 characters of a-z, 0-9 and -, and no - at the start or end",
-            )
-        if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", self.user):
-            raise InputError(
-                f"{self.user!r} is not a valid user name", "use a-z, 0-9 and -, and a letter first"
             )
 
 

@@ -177,7 +177,7 @@ def _await_free(host: Host) -> None:
 WORKLOADS = ("DaemonSet/", "Deployment/", "StatefulSet/")
 
 
-@dataclass(frozen=True)
+@dataclass
 class ClusterState:
     """State of the cluster as its API server reported it. Objects are named KIND/NAMESPACE/NAME."""
 
@@ -186,17 +186,17 @@ class ClusterState:
     """By node: whether it is ready."""
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
     """By node: all its labels."""
-    own_labels: dict[str, frozenset[str]] = field(default_factory=dict)
+    own_labels: dict[str, set[str]] = field(default_factory=dict)
     """By node: names of the labels that deploy set."""
     taints: dict[str, dict[str, str]] = field(default_factory=dict)
     """By node: all its taints, KEY:EFFECT to KEY=VALUE:EFFECT."""
-    own_taints: dict[str, frozenset[str]] = field(default_factory=dict)
+    own_taints: dict[str, set[str]] = field(default_factory=dict)
     """By node: KEY:EFFECT of the taints that deploy set."""
     objects: dict[str, str] = field(default_factory=dict)
     """By object of k8sdds: hash of its content as applied."""
-    not_ready: frozenset[str] = frozenset()
+    not_ready: set[str] = field(default_factory=set)
     """Workloads with fewer ready pods than required."""
-    networks: frozenset[str] = frozenset()
+    networks: set[str] = field(default_factory=set)
     """Names of the networks whose DaemonSets exist."""
     proven: str = ""
     """What the last smoke test proved; empty if none passed."""
@@ -206,31 +206,26 @@ def cluster_state(facts: Facts | None) -> ClusterState:
     """Return the state of the cluster, which is empty when the API server did not answer."""
     if facts is None or facts.values.get("kube.api") != "ready":
         return ClusterState()
-    ready, labels, own_labels = {}, {}, {}
+    state = ClusterState(up=True)
     for line in facts.all("kube.node"):
         name, is_ready, own, text = line.split(" ", 3)
-        ready[name], labels[name] = is_ready == "True", json.loads(text)
-        own_labels[name] = frozenset(own.split(",")) - {""}
-    taints, own_taints = {}, {}
+        state.ready[name], state.labels[name] = is_ready == "True", json.loads(text)
+        state.own_labels[name] = {*own.split(",")} - {""}
     for line in facts.all("kube.taints"):
         name, own, text = (*line.split(" ", 2), "", "")[:3]
-        taints[name] = {
+        state.taints[name] = {
             f"{taint['key']}:{taint['effect']}": f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
             for taint in json.loads(text or "[]")
         }
-        own_taints[name] = frozenset(own.split(",")) - {""}
-    objects, not_ready, networks, proven = {}, set(), set(), ""
+        state.own_taints[name] = {*own.split(",")} - {""}
     for line in facts.all("kube.object"):
         identity, sha256, counts, network, proof = (*line.split(" "), "", "", "", "")[:5]
-        objects[identity] = sha256
+        state.objects[identity] = sha256
         count, _, required = counts.partition("/")
         if identity.startswith(WORKLOADS) and (count or "0") != (required or "0"):
-            not_ready.add(identity)
+            state.not_ready.add(identity)
         if identity.startswith("DaemonSet/") and network:
-            networks.add(network)
+            state.networks.add(network)
         if identity == f"Namespace//{versions.SYSTEM_NAMESPACE}":
-            proven = proof
-    return ClusterState(
-        True, ready, labels, own_labels, taints, own_taints, objects, frozenset(not_ready),
-        frozenset(networks), proven,
-    )  # fmt: skip
+            state.proven = proof
+    return state

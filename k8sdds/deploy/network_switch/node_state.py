@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -62,36 +63,37 @@ class NodeState:
 
 def parse(text: str) -> NodeState:
     """Parse the output of the probe script."""
-    values: dict[str, list[str]] = {}
+    values: defaultdict[str, list[str]] = defaultdict(list)
     for line in text.splitlines():
         key, tab, value = line.partition("\t")
         if tab:
-            values.setdefault(key, []).append(value)
+            values[key].append(value)
 
     def objects(key: str) -> tuple[dict[str, Any], ...]:
-        return tuple(item for item in json.loads("".join(values.get(key, [])) or "[]") if item)
+        return tuple(item for item in json.loads("".join(values[key]) or "[]") if item)
 
-    iptables = {}
-    for variant in IPTABLES_VARIANTS:
-        for name, table in _iptables(values.get(variant, [])).items():
-            iptables[variant, name] = table
+    iptables = {
+        (variant, name): table
+        for variant in IPTABLES_VARIANTS
+        for name, table in _iptables(values[variant]).items()
+    }
     return NodeState(
         links=objects("links"),
         routes=objects("routes"),
         policy_rules=objects("policy_rules"),
         policy_rules_ipv6=objects("policy_rules_ipv6"),
-        xfrm_states=tuple(_xfrm(line, ("proto", "spi")) for line in values.get("xfrm_state", [])),
+        xfrm_states=tuple(_xfrm(line, ("proto", "spi")) for line in values["xfrm_state"]),
         xfrm_policies=tuple(
-            _xfrm(line, ("proto", "sport", "dport", "dir")) for line in values.get("xfrm_policy", [])
+            _xfrm(line, ("proto", "sport", "dport", "dir")) for line in values["xfrm_policy"]
         ),
         iptables=iptables,
-        nft_tables=tuple(values.get("nft_table", [])),
-        ip_sets=tuple(values.get("set", [])),
-        bpf_programs=tuple(map(_bpf_program, values.get("bpf", []))),
-        files=tuple(values.get("file", [])),
-        listen_ports=tuple(int(port) for port in values.get("listens", []) if port.isdigit()),
-        sessions=frozenset(pair for line in values.get("session", []) for pair in _session(line)),
-        missing_programs=tuple(values.get("missing_program", [])),
+        nft_tables=tuple(values["nft_table"]),
+        ip_sets=tuple(values["set"]),
+        bpf_programs=tuple(map(_bpf_program, values["bpf"])),
+        files=tuple(values["file"]),
+        listen_ports=tuple(int(port) for port in values["listens"] if port.isdigit()),
+        sessions=frozenset(pair for line in values["session"] for pair in _session(line)),
+        missing_programs=tuple(values["missing_program"]),
     )
 
 

@@ -56,7 +56,7 @@ def _cluster(state: DesiredState, node: Node) -> ClusterState:
 def label_changes(cluster: ClusterState, node: Node) -> dict[str, Any]:
     """Return the metadata to merge into a node so that it has the profile's labels; empty if nothing changes."""
     current = cluster.labels.get(node.name, {})
-    previous = cluster.own_labels.get(node.name, frozenset())
+    previous = cluster.own_labels.get(node.name, set())
     new = {key: value for key, value in node.labels.items() if current.get(key) != value}
     dropped = previous - set(node.labels)
     # A label that already had this value was set by the user, so deploy never removes it.
@@ -72,7 +72,7 @@ def label_changes(cluster: ClusterState, node: Node) -> dict[str, Any]:
 
 def _taint_script(cluster: ClusterState, node: Node) -> str:
     """Return the script that sets and removes taints of a node; empty if nothing changes."""
-    current, previous = cluster.taints.get(node.name, {}), cluster.own_taints.get(node.name, frozenset())
+    current, previous = cluster.taints.get(node.name, {}), cluster.own_taints.get(node.name, set())
     desired = _desired_taints(node)
     # A taint that already had this value was set by the user, so deploy never removes it.
     own = {key: taint for key, taint in desired.items() if key in previous or current.get(key) != taint}

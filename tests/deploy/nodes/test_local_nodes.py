@@ -64,7 +64,7 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
     one = nodes.NodeSpec(
         "one", shares=(nodes.SharedFolder(share, "/bundle"),), link=nodes.NodeLink(rate_mbps=50)
     )
-    two = nodes.NodeSpec("two", user="plain", sudo=False, disk_mib=64)
+    two = nodes.NodeSpec("two", sudo=False, disk_mib=64)
     try:
         created = nodes.up("life", [one, two])
         assert [node.state for node in created] == ["running", "running"]
