@@ -10,6 +10,7 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.kubernetes import leases
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.paths import shared
 from tests.cluster.conftest import ENDS_S, running, wait
 from tests.clusters import Deployed
 from tests.measuring import valid_attempts
@@ -33,7 +34,16 @@ def test_commands_that_change_the_cluster_refuse_and_a_forced_switch_ends_the_ca
         (lease,) = held_leases(one_machine)
         assert lease["spec"]["leaseDurationSeconds"] == leases.DURATION_S
         switch = ("network", "switch", one_machine.name, "flannel-hostgw", "--yes")
-        for command in (switch, ("destroy", one_machine.name, "--yes")):
+        labeled = tmp_path / "one-machine.yaml"
+        text = (shared("profiles") / "one-machine.yaml").read_text()
+        labeled.write_text(
+            text.replace("name: worker1", "name: worker1\n    labels: {k8sdds.io/test: changed}")
+        )
+        deploy = ("deploy", str(labeled), "--yes")
+        # A switch to the installed network changes nothing.
+        same = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan", "--yes")
+        assert same.returncode == 0 and same.stdout.startswith("no changes"), same.stdout + same.stderr
+        for command in (switch, deploy, ("destroy", one_machine.name, "--yes")):
             refused = one_machine.k8sdds(*command)
             message = " ".join(refused.stderr.split())
             assert refused.returncode == 3, message

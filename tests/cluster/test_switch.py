@@ -169,7 +169,7 @@ def test_switch_through_all_networks_and_back(
             loose = {link["ifname"] for link in veths if link.get("master") not in links}
             assert loose == {"eth0"}
         text = one_machine.kubectl("get", "nodes", "-o", "json")
-        assert ("flannel.alpha.coreos.com" in text) == annotated
+        assert ("flannel.alpha.coreos.com" in text) == ("NetworkUnavailable" in text) == annotated
         label = f"k8sdds.io/network={name}"
         others = one_machine.kubectl(
             "get", "daemonsets,configmaps,secrets,serviceaccounts,clusterroles,clusterrolebindings", "-A",
