@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
+import scale_folders
 
 from k8sdds import artifact
 from k8sdds.results.run_folder import RunFolder
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
 
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """50 trials of five networks, one payload; tests only read it."""
-    import scale_folders
-
     return scale_folders.make(tmp_path_factory.mktemp("artifact") / "measured", 50)
 
 

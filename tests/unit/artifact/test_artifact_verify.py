@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import itertools
 import random
@@ -85,14 +86,20 @@ def test_each_kind_of_change_in_a_folder_is_reported(unpacked: Path) -> None:
     }
 
 
-def written(path: Path, files: dict[str, bytes]) -> Path:
-    """Write an archive with these files, in this order, as `pack` does."""
+def written(path: Path, files: Iterable[tuple[str, Iterable[bytes]]], folder: str = "") -> Path:
+    """Write an archive with these files in parts, in this order, and with the entry of a folder, as `pack` does."""
     with path.open("w+b") as output:
         writer = zip_format.Writer(output)
-        for name, content in files.items():
-            writer.add(name, [content])
+        if folder:
+            writer.folder(folder)
+        for name, parts in files:
+            writer.add(name, parts)
         writer.finish()
     return path
+
+
+def whole(files: dict[str, bytes]) -> list[tuple[str, list[bytes]]]:
+    return [(name, [content]) for name, content in files.items()]
 
 
 def listed(files: dict[str, bytes]) -> dict[str, bytes]:
@@ -105,7 +112,7 @@ def rewritten(packed: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
     """Write an archive of the same format with other content."""
     all_ = contents(packed)
     change(all_)
-    return written(packed, all_)
+    return written(packed, whole(all_))
 
 
 def test_changes_of_each_file_in_an_archive_are_reported(packed: Path) -> None:
@@ -128,18 +135,12 @@ def test_changes_of_each_file_in_an_archive_are_reported(packed: Path) -> None:
 @pytest.fixture
 def tiny(packed: Path, tmp_path: Path) -> Path:
     """An archive of three of the files, with a folder entry, so that all of its bits can be tested."""
-    whole = contents(packed)
-    raw = min((name for name in whole if name.endswith("/timeline.csv") or "/raw/" in name), key=len)
-    names = ("runs/measured/events.jsonl", raw)
-    files = listed({"Größe.txt": b"", **{name: whole[name] for name in names}})
-    with (tmp_path / "tiny.zip").open("w+b") as output:
-        writer = zip_format.Writer(output)
-        writer.folder("runs/measured/raw/")
-        for name, content in files.items():
-            writer.add(name, [content])
-        writer.finish()
-    assert found(tmp_path / "tiny.zip") == set()
-    return tmp_path / "tiny.zip"
+    known = contents(packed)
+    raw = min((name for name in known if name.endswith("/timeline.csv") or "/raw/" in name), key=len)
+    files = listed({"Größe.txt": b"", **{name: known[name] for name in ("runs/measured/events.jsonl", raw)}})
+    path = written(tmp_path / "tiny.zip", whole(files), "runs/measured/raw/")
+    assert found(path) == set()
+    return path
 
 
 def header_bytes(path: Path) -> list[int]:
@@ -249,7 +250,7 @@ HOSTILE_NAMES = {
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES.values(), ids=HOSTILE_NAMES)
 def test_names_that_leave_the_folder_are_rejected(tmp_path: Path, name: str) -> None:
-    (finding,) = artifact.verify(written(tmp_path / "a.zip", listed({name: b"x"}))).findings
+    (finding,) = artifact.verify(written(tmp_path / "a.zip", whole(listed({name: b"x"})))).findings
     assert finding.kind == "damaged" and str(finding).isprintable()
 
 
@@ -257,27 +258,23 @@ def test_names_that_leave_the_folder_are_rejected(tmp_path: Path, name: str) -> 
 def test_ambiguous_archives_are_rejected(tmp_path: Path) -> None:
     """Programs that unpack these would not agree on the content, although the seal is correct."""
     path = tmp_path / "a.zip"
-    whole = written(path, listed({"a": b"1", "b": b"2"})).read_bytes()
-    both = written(tmp_path / "both.zip", listed({"a": b"1", "a/b": b"2"}))
+    intact = written(path, whole(listed({"a": b"1", "b": b"2"}))).read_bytes()
+    both = written(tmp_path / "both.zip", whole(listed({"a": b"1", "a/b": b"2"})))
     assert "both a file and a folder" in str(artifact.verify(both).findings)
-    with path.open("w+b") as output:
-        writer = zip_format.Writer(output)
-        for name, content in (("a", b"1"), *listed({"a": b"1"}).items()):
-            writer.add(name, [content])
-        writer.finish()
+    written(path, [("a", [b"1"]), *whole(listed({"a": b"1"}))])
     assert "occurs twice" in str(artifact.verify(path).findings)
     # A name in the local header that differs from the one in the directory.
-    path.write_bytes(resealed(whole.replace(b"a", b"z", 1)))
+    path.write_bytes(resealed(intact.replace(b"a", b"z", 1)))
     assert "header of entry 1, 'a', was changed" in str(artifact.verify(path).findings)
     # A second archive in front, of which other programs may read the entries.
-    path.write_bytes(resealed(whole + whole))
+    path.write_bytes(resealed(intact + intact))
     assert found(path) == {("damaged", str(path))}
-    path.write_bytes(resealed(whole))
+    path.write_bytes(resealed(intact))
     assert found(path) == set()
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"smuggled"
     assert found(path) == {("damaged", str(path))}
-    for foreign in (b"", b"no archive", b"#!/bin/sh\n" + whole):
+    for foreign in (b"", b"no archive", b"#!/bin/sh\n" + intact):
         path.write_bytes(foreign)
         assert found(path) == {("damaged", str(path))}
 
@@ -308,19 +305,12 @@ for path in sys.argv[1:]:
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """The limit is below the size of every content here. The last line proves that it is effective."""
     zeros = bytes(1 << 20)
-    with (tmp_path / "large.zip").open("w+b") as output:
-        writer = zip_format.Writer(output)
-        digest, _ = writer.add("zeros", [zeros] * 224)
-        writer.add(checksums.NAME, [checksums.write({"zeros": digest}).encode()])
-        writer.finish()
+    sums = checksums.write({"zeros": hashlib.sha256(zeros * 224).hexdigest()}).encode()
+    written(tmp_path / "large.zip", [("zeros", [zeros] * 224), (checksums.NAME, [sums])])
     bomb = (tmp_path / "large.zip").read_bytes()
     assert len(bomb) < 600_000
     # The same content under the name of the checksums, which verify needs in memory.
-    (tmp_path / "listing.zip").write_bytes(b"")
-    with (tmp_path / "listing.zip").open("w+b") as output:
-        writer = zip_format.Writer(output)
-        writer.add(checksums.NAME, [zeros] * 224)
-        writer.finish()
+    written(tmp_path / "listing.zip", [(checksums.NAME, [zeros] * 224)])
     sparse = tmp_path / "sparse.zip"
     with sparse.open("wb") as output:
         output.truncate(1 << 40)

@@ -6,24 +6,20 @@ import csv
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
+import scale_folders
 
 from k8sdds.results.run_folder import RunFolder
 from tests.conftest import NOBODY, Command, open_for_all
 from tests.reports import check_policy
 from tests.run_folders import rewritten, with_campaign
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write two campaigns of 200 trials, `one` and `other`; `slow` is `one` with 10 % less throughput."""
-    import scale_folders
-
     place = tmp_path_factory.mktemp("campaigns")
     one = scale_folders.make(place / "one", 200, seed=1, raw=False)
     scale_folders.make(place / "other", 200, seed=2, raw=False)

@@ -15,20 +15,12 @@ from k8sdds.importing import import_folder, kubectl_top
 from k8sdds.perftest import log
 from tests.published_data import ARTIFACT
 from tests.unit.fuzzing import damage
+from tests.unit.fuzzing.readers import corpus
 from tests.unit.importing import logs
 
-MANY, SAMPLE = 60_000, 2_000
 NUMBER = re.compile(rb"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
-OWN = [
-    text.encode()
-    for text in (
-        logs.configuration(True, more=logs.SECURE_3) + logs.csv_latency() + logs.END,
-        logs.configuration(True) + logs.csv_latency("ns", more=True) + logs.END,
-        logs.configuration(False) + logs.csv_throughput() + logs.END,
-        logs.LEGACY_LATENCY, logs.LEGACY_THROUGHPUT,
-        logs.configuration(True) + logs.JSON_LATENCY, logs.BROKEN_JSON_THROUGHPUT,
-    )
-]  # fmt: skip
+OWN = corpus("logs")()
+WHOLE = logs.configuration(True) + logs.csv_latency() + logs.END
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +41,6 @@ def check(data: bytes) -> None:
     """Check both guarantees for both readers."""
     in_file = {float(text) for text in NUMBER.findall(data) if len(text) < 300}
     read = log.read(data)
-    _ = (
-        read.role,
-        read.understood,
-        read.settings.security,
-        read.settings.product,
-        read.settings.receive_mode,
-    )
     for result in read.results:
         assert result.payload_bytes in in_file
         for name, value in result.values.items():
@@ -71,14 +56,9 @@ def check(data: bytes) -> None:
         assert set(values.values()) <= in_file
 
 
-def test_a_sample_of_damaged_logs(bodies):
-    for number in range(SAMPLE):
-        check(damaged(bodies, number))
-
-
-@pytest.mark.long
-def test_many_damaged_logs(bodies):
-    for number in range(SAMPLE, SAMPLE + MANY):
+@pytest.mark.parametrize("count", [2_000, pytest.param(60_000, marks=pytest.mark.long)])
+def test_damaged_logs(bodies, count: int) -> None:
+    for number in range(count):
         check(damaged(bodies, number))
 
 
@@ -89,7 +69,7 @@ def test_an_import_of_damaged_logs_succeeds(bodies, tmp_path: Path):
         folder.mkdir(parents=True)
         for name in ("rtiperftest-pub0.log", "rtiperftest-sub0.log", "metrics.csv"):
             (folder / name).write_bytes(damaged(bodies, chance.randrange(10**9)))
-    (tmp_path / "in" / "whole.log").write_bytes(OWN[0])
+    (tmp_path / "in" / "whole.log").write_text(WHOLE)
     done = import_folder(tmp_path / "in", tmp_path / "out")
     assert done.account["files"] == 181
     assert sum(done.account["by_kind"].values()) == 181
