@@ -53,12 +53,16 @@ class Windows:
     def add(self, time_ns: int, size: int, jumped: bool) -> None:
         """Add a message, which is not older than the one before it unless the clock jumped."""
         self._first_ns = time_ns if self._first_ns is None else self._first_ns
-        if self._open and jumped:
-            self._end_early()
-        elif self._open and time_ns - self._open.start_ns >= self._length_ns:
-            self._end(self._open, self._lasting_ns(time_ns - self._open.start_ns))
-        elif self._open and len(self._open.sizes) == MAX_SAMPLES:
-            self._end(self._open, time_ns - self._open.start_ns)
+        if self._open:
+            lasting_ns = time_ns - self._open.start_ns
+            if jumped:
+                self._end_early(self._open)
+            elif lasting_ns >= self._length_ns:
+                # A pause belongs to the part before it: otherwise, the rates of all parts together would be too high.
+                paused = lasting_ns - self._length_ns > 1e9 / self._rate
+                self._end(self._open, lasting_ns if paused else self._length_ns)
+            elif len(self._open.sizes) == MAX_SAMPLES:
+                self._end(self._open, lasting_ns)
         if self._open is None:
             self._open = _Window(time_ns)
         self._open.times_ns.append(time_ns - self._open.start_ns)
@@ -67,33 +71,23 @@ class Windows:
     def text(self, origin: str) -> str:
         """Return the file of the schedule, whose first comment is the origin; empty if no part is like the topic."""
         if self._open:
-            self._end_early()
+            self._end_early(self._open)
         best = self._best
         if best is None or self._first_ns is None or self._distance(best) > math.log(MAX_DIFFERENCE):
             return ""
         times_us = [time_ns // 1000 for time_ns in best.times_ns]
         period_us = max(math.ceil(best.period_ns / 1000), times_us[-1] + 1)
         start = number((best.start_ns - self._first_ns) / 1e9)
+        among = f": of {self._whole:,} such parts, the one most like the whole topic"
+        among = among if self._whole > 1 else ""
         comments = [
             origin,
-            f"{number(period_us / 1e6)} s from {start} s after its first message"
-            + (
-                f": of {self._whole:,} such parts, the one most like the whole topic"
-                if self._whole > 1
-                else ""
-            ),
+            f"{number(period_us / 1e6)} s from {start} s after its first message{among}",
             f"{number(best.rate)} samples and {number(best.bytes_per_s)} bytes per second;"
             f" the whole topic has {number(self._rate)} and {number(self._bytes_per_s)}",
             "microseconds and bytes of each sample; they repeat after the period",
         ]
         return schedule_file.text(period_us, zip(times_us, best.sizes, strict=True), comments)
-
-    def _lasting_ns(self, next_ns: int) -> int:
-        """Return how long a part lasts before a message that is due after its length.
-
-        A pause belongs to the part before it. Without pauses, the rates of all parts together would be too high.
-        """
-        return next_ns if next_ns - self._length_ns > 1e9 / self._rate else self._length_ns
 
     def _end(self, window: _Window, period_ns: int) -> None:
         """Keep a whole part if it is more like the topic than that of before, which can be an incomplete one."""
@@ -104,16 +98,13 @@ class Windows:
             self._best = window
         self._whole += 1
 
-    def _end_early(self) -> None:
+    def _end_early(self, window: _Window) -> None:
         """End a part before it has its length. It is kept if it is the longest of such parts, and no other one is."""
-        window, self._open = self._open, None
-        count = len(window.sizes) if window else 0
-        if self._whole or not window or count < 2 or not window.times_ns[-1]:
-            return
+        self._open, count = None, len(window.sizes)
         # The last message also lasts for a mean interval, so that the rate is that of the messages.
-        window.period_ns = window.times_ns[-1] * count // (count - 1)
-        longer = self._best is None or window.period_ns > self._best.period_ns
-        if longer and window.rate <= MAX_RATE and window.period_ns >= 1000:
+        window.period_ns = window.times_ns[-1] * count // max(count - 1, 1)
+        longest_ns = self._best.period_ns if self._best else 999
+        if not self._whole and window.period_ns > longest_ns and window.rate <= MAX_RATE:
             self._best = window
 
     def _distance(self, window: _Window) -> float:
