@@ -180,8 +180,11 @@ class Search:
         low = self.bounds(self.goals[0], probes).low
         if low is None:
             return {}
-        values = {share: low * share / 100 for share in self.latency_at_percent}
-        values = {share: self._rounded_down(value) for share, value in values.items()}
+        shares = {share: low * share / 100 for share in self.latency_at_percent}
+        values = {
+            share: float(math.floor(value + 1e-9)) if self._is_whole else rounded(value)
+            for share, value in shares.items()
+        }
         return {share: value for share, value in values.items() if value >= self.lowest}
 
     @property
@@ -196,20 +199,12 @@ class Search:
     def _is_whole(self) -> bool:
         return self.fixed_rate is not None
 
-    def _rounded(self, value: float) -> float:
-        return float(round(value)) if self._is_whole else rounded(value)
-
-    def _rounded_down(self, value: float) -> float:
-        return float(math.floor(value + 1e-9)) if self._is_whole else rounded(value)
-
-    @property
-    def _step(self) -> float:
-        return 1 + self.width
-
     def _is_narrow(self, bounds: Bounds) -> bool:
         low, high = bounds.low, bounds.high
         if low is not None and high is not None:
-            return high <= low * self._step * (1 + 10.0**-DIGITS) or (self._is_whole and high - low <= 1)
+            return high <= low * (1 + self.width) * (1 + 10.0**-DIGITS) or (
+                self._is_whole and high - low <= 1
+            )
         return (low or 0) >= self.highest or (high is not None and high <= self.lowest)
 
     def _bounds(self, stage: _Stage, goal: Goal, probes: Sequence[Probe]) -> Bounds:
@@ -234,18 +229,17 @@ class Search:
         for hint in (hints.low, hints.high):
             if hint is not None and floor * near <= hint <= ceiling / near:
                 return hint
-        value = self._rounded(min(max(self._aim(bounds, votes, probes), self.lowest), self.highest))
-        if self._is_whole:
-            # Rounding must not return to a bound: there is a number between them, because they are no neighbors.
-            value = min(max(value, floor + 1), ceiling - 1)
+        value = min(max(self._aim(bounds, votes, probes), self.lowest), self.highest)
+        # Rounding must not return to a bound: there is a number between them, because they are no neighbors.
+        value = min(max(float(round(value)), floor + 1), ceiling - 1) if self._is_whole else rounded(value)
         return value if floor < value < ceiling else None
 
     def _aim(self, bounds: Bounds, votes: Mapping[float, tuple[int, int]], probes: Sequence[Probe]) -> float:
         low, high = bounds.low, bounds.high
         if low is not None and high is not None:
             # The lower part is a whole number of widths, so that halving it ends at the width.
-            widths = math.ceil(math.log(high / low) / math.log(self._step) - 1e-3)
-            return low * self._step ** max(widths // 2, 1) if widths > 2 else math.sqrt(low * high)
+            widths = math.ceil(math.log(high / low) / math.log(1 + self.width) - 1e-3)
+            return low * (1 + self.width) ** max(widths // 2, 1) if widths > 2 else math.sqrt(low * high)
         if low is not None:
             known = sorted((value for value in votes if value <= low), reverse=True)
             return low * self._growth(known)
@@ -257,10 +251,12 @@ class Search:
     def _growth(self, nearest: Sequence[float]) -> float:
         """Return the ratio to the next value, which grows with each value on the same side."""
         if len(nearest) < 2:
-            return self._step**2
+            return (1 + self.width) ** 2
         first, second = nearest[:2]
         ratio = max(first, second) / min(first, second)
-        return min(max(ratio**2, self._step), MAX_GROWTH_OF_SUBSCRIBERS if self._is_whole else MAX_GROWTH)
+        return min(
+            max(ratio**2, (1 + self.width)), MAX_GROWTH_OF_SUBSCRIBERS if self._is_whole else MAX_GROWTH
+        )
 
     def _length(self, stage: _Stage, goal: Goal, value: float, probes: Sequence[Probe]) -> float:
         """Return the length of the next probe at a value; a short one if short ones are likely to decide."""

@@ -304,13 +304,12 @@ def _software(a: Side, b: Side, match_networks: bool) -> dict[str, dict[str, tup
     for label in (
         sorted(labels_a & labels_b) if match_networks else [f"{a.label or 'A'} and {b.label or 'B'}"]
     ):
-        own = [
+        mine, other = (
             network_software(row for row in side.rows if not match_networks or row[UNIT] == label)
             for side in (a, b)
-        ]
-        names = dict.fromkeys([*own[0], *own[1]])
-        if names:
-            found[label] = {name: (own[0].get(name), own[1].get(name)) for name in names}
+        )
+        if names := dict.fromkeys([*mine, *other]):
+            found[label] = {name: (mine.get(name), other.get(name)) for name in names}
     return found
 
 

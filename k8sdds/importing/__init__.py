@@ -20,33 +20,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from k8sdds.importing import duplicates, files, layouts, path_hints, records, run_folder
 from k8sdds.importing.files import Source
 from k8sdds.importing.records import Imported
+from k8sdds.importing.run_folder import Import as Import
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import require_new
-
-
-@dataclass(frozen=True)
-class Import:
-    """The result of an import."""
-
-    run: RunFolder
-    layout: str
-    sources: list[Source]
-    trials: list[Imported]
-    copies: list[str]
-    """A message for each trial that is a copy of another trial."""
-
-    @property
-    def account(self) -> dict[str, Any]:
-        """The counts in the summary, which account for every file."""
-        return run_folder.account(self.sources, self.trials)
 
 
 def import_folder(
@@ -83,8 +67,9 @@ def import_folder(
     _number_repetitions(trials, layout)
     copies = duplicates.mark(trials)
     _make_ids_unique(trials)
-    run = run_folder.write(output, source, sources, trials, layout, baseline, copies, [*command])
-    return Import(run, layout, sources, trials, copies)
+    done = Import(RunFolder(output.absolute()), source, layout, sources, trials, copies)
+    run_folder.write(done, baseline, command)
+    return done
 
 
 def _nothing_read(source: Path, sources: list[Source]) -> InputError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,77 +22,81 @@ from k8sdds.system.reading import escaped
 ACCOUNT = "import.json"
 
 
-def account(sources: list[Source], trials: list[Imported]) -> dict[str, Any]:
-    """Return the numbers of files by kind, trials, invalid trials by reason code, and files not understood."""
-    invalid = [trial for trial in trials if not trial.record.valid]
-    return {
-        "files": len(sources),
-        "bytes": sum(source.size for source in sources),
-        "by_kind": dict(Counter(source.kind for source in sources)),
-        "trials": len(trials),
-        "valid": len(trials) - len(invalid),
-        "invalid": dict(Counter(Reason.read(trial.record.reason).code for trial in invalid)),
-        "not_understood": sum(source.kind in (files.OTHER, files.UNREADABLE) for source in sources),
-        "skipped": sum(source.kind == files.SKIPPED for source in sources),
-    }
+@dataclass(frozen=True)
+class Import:
+    """The result of an import."""
+
+    run: RunFolder
+    source: Path
+    """The folder or file that was read."""
+    layout: str
+    sources: list[Source]
+    trials: list[Imported]
+    copies: list[str]
+    """A message for each trial that is a copy of another trial."""
+
+    @property
+    def account(self) -> dict[str, Any]:
+        """The numbers of files by kind, trials, invalid trials by reason code, and files not understood."""
+        sources, invalid = self.sources, [trial for trial in self.trials if not trial.record.valid]
+        return {
+            "files": len(sources),
+            "bytes": sum(source.size for source in sources),
+            "by_kind": dict(Counter(source.kind for source in sources)),
+            "trials": len(self.trials),
+            "valid": len(self.trials) - len(invalid),
+            "invalid": dict(Counter(Reason.read(trial.record.reason).code for trial in invalid)),
+            "not_understood": sum(source.kind in (files.OTHER, files.UNREADABLE) for source in sources),
+            "skipped": sum(source.kind == files.SKIPPED for source in sources),
+        }
 
 
-def write(
-    output: Path, source: Path, sources: list[Source], trials: list[Imported], layout: str, baseline: str,
-    copies: list[str], command: list[str],
-) -> RunFolder:  # fmt: skip
-    """Write the run folder atomically and return it."""
-    output = output.absolute()
+def write(done: Import, baseline: str, command: Sequence[str]) -> None:
+    """Write the run folder atomically."""
+    output = done.run.path
     with explained(f"cannot write {output}", "use another --output folder"):
         output.parent.mkdir(parents=True, exist_ok=True)
         with creating_folder(output) as unfinished:
-            campaign = _campaign(output, source, sources, trials, layout, baseline, command)
-            run = RunFolder.create(unfinished, campaign, _experiment(source, trials))
-            run.append_event("import-start", source=escaped(source))
-            _raw(run, sources, trials)
-            run.append_attempts([trial.record.as_json() for trial in trials])
-            account_of_files = _account_of_files(source, sources, trials, copies)
-            (unfinished / ACCOUNT).write_text(
-                json.dumps(account_of_files, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
-            run.append_event("import-end", trials=len(trials))
-    return RunFolder(output)
+            run = RunFolder.create(unfinished, _campaign(done, baseline, command), _experiment(done))
+            run.append_event("import-start", source=escaped(done.source))
+            _raw(run, done)
+            run.append_attempts([trial.record.as_json() for trial in done.trials])
+            account_of_files = json.dumps(_account_of_files(done), indent=1, ensure_ascii=False)
+            (unfinished / ACCOUNT).write_text(account_of_files + "\n", encoding="utf-8")
+            run.append_event("import-end", trials=len(done.trials))
 
 
-def _campaign(
-    output: Path, source: Path, sources: list[Source], trials: list[Imported], layout: str, baseline: str,
-    command: list[str],
-) -> dict[str, Any]:  # fmt: skip
-    labels = list(dict.fromkeys(trial.record.network_label for trial in trials))
+def _campaign(done: Import, baseline: str, command: Sequence[str]) -> dict[str, Any]:
+    labels = list(dict.fromkeys(trial.record.network_label for trial in done.trials))
     return {
         "schema": SCHEMA,
-        "campaign": escaped(output.name),
+        "campaign": escaped(done.run.path.name),
         "k8sdds_version": __version__,
         "started_at": utc_now(),
-        "experiment": escaped(source.resolve().name),
+        "experiment": escaped(done.source.resolve().name),
         "command": [escaped(word) for word in command],
         "seed": None,
         "testbed": {"name": TESTBED, "facts": {}},
         "baseline": baseline if baseline in labels else None,
-        "repetitions": max(trial.record.repetition or 0 for trial in trials) + 1,
+        "repetitions": max(trial.record.repetition or 0 for trial in done.trials) + 1,
         "blocks": [],
         "trials": {},
         "networks": {label: {} for label in labels},
-        "import": {"source": escaped(source), "layout": layout, **account(sources, trials)},
+        "import": {"source": escaped(done.source), "layout": done.layout, **done.account},
     }
 
 
-def _experiment(source: Path, trials: list[Imported]) -> str:
+def _experiment(done: Import) -> str:
     """Return the text of experiment.yaml, which for imported trials contains only their source."""
     return (
-        f"# Imported by k8sdds {__version__}: {len(trials)} trials.\n"
+        f"# Imported by k8sdds {__version__}: {len(done.trials)} trials.\n"
         f"# trials.jsonl describes each trial, {ACCOUNT} accounts for each file.\n"
-        f"imported: {json.dumps(escaped(source.resolve().name))}\n"
+        f"imported: {json.dumps(escaped(done.source.resolve().name))}\n"
     )
 
 
-def _raw(run: RunFolder, sources: list[Source], trials: list[Imported]) -> None:
-    for trial in trials:
+def _raw(run: RunFolder, done: Import) -> None:
+    for trial in done.trials:
         trial_id = str(trial.record.trial_id)
         folder = run.raw(trial_id, trial.record.attempt or 1)
         for participant, log in trial.bundle.logs.items():
@@ -99,7 +105,7 @@ def _raw(run: RunFolder, sources: list[Source], trials: list[Imported]) -> None:
             trial.bundle.table.used.append(trial_id)
         for metrics in trial.bundle.metrics:
             _copy(metrics, folder / metrics.path.name, f"{trial_id} metrics")
-    for other in sources:
+    for other in done.sources:
         # Tables, and files that no trial uses, are kept, unless they were not read.
         if other.data is not None and (other.kind == files.TABLE or not other.used):
             _copy(other, run.path / "raw" / "other" / other.path, "other")
@@ -111,19 +117,17 @@ def _copy(source: Source, target: Path, use: str) -> None:
     source.used.append(use)
 
 
-def _account_of_files(
-    source: Path, sources: list[Source], trials: list[Imported], copies: list[str]
-) -> dict[str, Any]:
+def _account_of_files(done: Import) -> dict[str, Any]:
     return {
         "schema": 1,
-        "source": escaped(source),
-        "summary": account(sources, trials),
-        "copies": copies,
+        "source": escaped(done.source),
+        "summary": done.account,
+        "copies": done.copies,
         "files": [
             {
                 "path": str(file.path), "bytes": file.size, "sha256": file.sha256, "kind": file.kind,
                 "used": file.used, "why": file.why or None,
             }
-            for file in sources
+            for file in done.sources
         ],
     }  # fmt: skip

@@ -50,126 +50,119 @@ def tables(devices: Sequence[str], tunnel: str, family: IpFamily) -> dict[str, C
     `tunnel` matches encapsulated packets, and is empty if there is no encapsulation. All rules come before those of
     kube-proxy, except LAST. Ranges of addresses replace the ipsets of the IP pool and of the nodes.
     """
-    return {
+    found = {
         "raw": _raw(tunnel),
         "mangle": _mangle(),
         "nat": _nat(POD_CIDRS[family]),
         "filter": _filter(devices, tunnel, family),
     }
+    return {table: _commented(chains) for table, chains in found.items()}
 
 
 def _raw(tunnel: str) -> Chains:
     untracked = (f"{tunnel} -j CT --notrack",) if tunnel == VXLAN else ()
-    return _commented(
-        {
-            "PREROUTING": ("-j cali-PREROUTING",),
-            "OUTPUT": ("-j cali-OUTPUT",),
-            "cali-PREROUTING": (
-                f"-j MARK --set-xmark {_ALL_MARKS}",
-                *untracked,
-                f"-i cali+ -j MARK --set-xmark {_FROM_POD}",
-                f"-m mark --mark {_FROM_POD} -j cali-rpf-skip",
-                f"-m mark --mark {_FROM_POD} -m rpfilter --validmark --invert -j DROP",
-                f"-m mark --mark {_FROM_OTHERS} -j cali-from-host-endpoint",
-                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
-            ),
-            "cali-OUTPUT": (
-                f"-j MARK --set-xmark {_ALL_MARKS}",
-                "-j cali-to-host-endpoint",
-                *untracked,
-                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
-            ),
-            "cali-rpf-skip": (),
-            "cali-from-host-endpoint": (),
-            "cali-to-host-endpoint": (),
-        }
-    )
+    return {
+        "PREROUTING": ("-j cali-PREROUTING",),
+        "OUTPUT": ("-j cali-OUTPUT",),
+        "cali-PREROUTING": (
+            f"-j MARK --set-xmark {_ALL_MARKS}",
+            *untracked,
+            f"-i cali+ -j MARK --set-xmark {_FROM_POD}",
+            f"-m mark --mark {_FROM_POD} -j cali-rpf-skip",
+            f"-m mark --mark {_FROM_POD} -m rpfilter --validmark --invert -j DROP",
+            f"-m mark --mark {_FROM_OTHERS} -j cali-from-host-endpoint",
+            f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+        ),
+        "cali-OUTPUT": (
+            f"-j MARK --set-xmark {_ALL_MARKS}",
+            "-j cali-to-host-endpoint",
+            *untracked,
+            f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+        ),
+        "cali-rpf-skip": (),
+        "cali-from-host-endpoint": (),
+        "cali-to-host-endpoint": (),
+    }
 
 
 def _mangle() -> Chains:
-    return _commented(
-        {
-            "PREROUTING": ("-j cali-PREROUTING",),
-            "POSTROUTING": ("-j cali-POSTROUTING",),
-            "cali-PREROUTING": (
-                f"{_KNOWN} -j ACCEPT",
-                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
-                "-j cali-from-host-endpoint",
-                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
-            ),
-            "cali-POSTROUTING": (
-                f"-m mark --mark {_ACCEPTED} -j RETURN",
-                f"-j MARK --set-xmark {_ALL_MARKS}",
-                "-m conntrack --ctstate DNAT -j cali-to-host-endpoint",
-                f"-m mark --mark {_ACCEPTED} -j RETURN",
-            ),
-            "cali-from-host-endpoint": (),
-            "cali-to-host-endpoint": (),
-        }
-    )
+    return {
+        "PREROUTING": ("-j cali-PREROUTING",),
+        "POSTROUTING": ("-j cali-POSTROUTING",),
+        "cali-PREROUTING": (
+            f"{_KNOWN} -j ACCEPT",
+            f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+            "-j cali-from-host-endpoint",
+            f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+        ),
+        "cali-POSTROUTING": (
+            f"-m mark --mark {_ACCEPTED} -j RETURN",
+            f"-j MARK --set-xmark {_ALL_MARKS}",
+            "-m conntrack --ctstate DNAT -j cali-to-host-endpoint",
+            f"-m mark --mark {_ACCEPTED} -j RETURN",
+        ),
+        "cali-from-host-endpoint": (),
+        "cali-to-host-endpoint": (),
+    }
 
 
 def _nat(pods: str) -> Chains:
-    return _commented(
-        {
-            "PREROUTING": ("-j cali-PREROUTING",),
-            "POSTROUTING": ("-j cali-POSTROUTING",),
-            "OUTPUT": ("-j cali-OUTPUT",),
-            "cali-PREROUTING": ("-j cali-fip-dnat",),
-            "cali-OUTPUT": ("-j cali-fip-dnat",),
-            "cali-POSTROUTING": ("-j cali-fip-snat", "-j cali-nat-outgoing"),
-            "cali-fip-dnat": (),
-            "cali-fip-snat": (),
-            "cali-nat-outgoing": (f"-s {pods} ! -d {pods} -j MASQUERADE --random-fully",),
-        }
-    )
+    return {
+        "PREROUTING": ("-j cali-PREROUTING",),
+        "POSTROUTING": ("-j cali-POSTROUTING",),
+        "OUTPUT": ("-j cali-OUTPUT",),
+        "cali-PREROUTING": ("-j cali-fip-dnat",),
+        "cali-OUTPUT": ("-j cali-fip-dnat",),
+        "cali-POSTROUTING": ("-j cali-fip-snat", "-j cali-nat-outgoing"),
+        "cali-fip-dnat": (),
+        "cali-fip-snat": (),
+        "cali-nat-outgoing": (f"-s {pods} ! -d {pods} -j MASQUERADE --random-fully",),
+    }
 
 
 def _filter(devices: Sequence[str], tunnel: str, family: IpFamily) -> Chains:
     from_nodes, to_nodes = _between_nodes(tunnel, family)
-    return _commented(
-        {
-            "INPUT": ("-j cali-INPUT",),
-            "FORWARD": ("-j cali-FORWARD",),
-            "OUTPUT": ("-j cali-OUTPUT",),
-            "cali-INPUT": (
-                *from_nodes,
-                "-i cali+ -g cali-wl-to-host",
-                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
-                f"-j MARK --set-xmark {_ALL_MARKS}",
-                "-j cali-from-host-endpoint",
-                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+    return {
+        "INPUT": ("-j cali-INPUT",),
+        "FORWARD": ("-j cali-FORWARD",),
+        "OUTPUT": ("-j cali-OUTPUT",),
+        "cali-INPUT": (
+            *from_nodes,
+            "-i cali+ -g cali-wl-to-host",
+            f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+            f"-j MARK --set-xmark {_ALL_MARKS}",
+            "-j cali-from-host-endpoint",
+            f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+        ),
+        "cali-FORWARD": (
+            "-j MARK --set-xmark 0x0/0xe0000",
+            f"-m mark --mark {_NOT_ACCEPTED} -j cali-from-hep-forward",
+            "-i cali+ -j cali-from-wl-dispatch",
+            "-o cali+ -j cali-to-wl-dispatch",
+            "-j cali-to-hep-forward",
+            "-j cali-cidr-block",
+        ),
+        "cali-OUTPUT": (
+            f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+            "-o cali+ -j RETURN",
+            *to_nodes,
+            f"-j MARK --set-xmark {_ALL_MARKS}",
+            "-m conntrack ! --ctstate DNAT -j cali-to-host-endpoint",
+            f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+        ),
+        "cali-wl-to-host": (*_FROM_PODS_TO_NODE[family], "-j cali-from-wl-dispatch", "-j ACCEPT"),
+        **dict.fromkeys(
+            (
+                "cali-from-host-endpoint", "cali-to-host-endpoint", "cali-from-hep-forward",
+                "cali-to-hep-forward", "cali-cidr-block",
             ),
-            "cali-FORWARD": (
-                "-j MARK --set-xmark 0x0/0xe0000",
-                f"-m mark --mark {_NOT_ACCEPTED} -j cali-from-hep-forward",
-                "-i cali+ -j cali-from-wl-dispatch",
-                "-o cali+ -j cali-to-wl-dispatch",
-                "-j cali-to-hep-forward",
-                "-j cali-cidr-block",
-            ),
-            "cali-OUTPUT": (
-                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
-                "-o cali+ -j RETURN",
-                *to_nodes,
-                f"-j MARK --set-xmark {_ALL_MARKS}",
-                "-m conntrack ! --ctstate DNAT -j cali-to-host-endpoint",
-                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
-            ),
-            "cali-wl-to-host": (*_FROM_PODS_TO_NODE[family], "-j cali-from-wl-dispatch", "-j ACCEPT"),
-            **dict.fromkeys(
-                (
-                    "cali-from-host-endpoint", "cali-to-host-endpoint", "cali-from-hep-forward",
-                    "cali-to-hep-forward", "cali-cidr-block",
-                ),
-                (),
-            ),
-            "cali-from-wl-dispatch": (*(f"-i {device} -g cali-fw-{device}" for device in devices), "-j DROP"),
-            "cali-to-wl-dispatch": (*(f"-o {device} -g cali-tw-{device}" for device in devices), "-j DROP"),
-            **_pod_chains(devices, family),
-            **_profiles(),
-        }
-    )  # fmt: skip
+            (),
+        ),
+        "cali-from-wl-dispatch": (*(f"-i {device} -g cali-fw-{device}" for device in devices), "-j DROP"),
+        "cali-to-wl-dispatch": (*(f"-o {device} -g cali-tw-{device}" for device in devices), "-j DROP"),
+        **_pod_chains(devices, family),
+        **_profiles(),
+    }  # fmt: skip
 
 
 def _between_nodes(tunnel: str, family: IpFamily) -> tuple[tuple[str, ...], tuple[str, ...]]:
