@@ -11,7 +11,6 @@ from k8sdds.networks.cluster_install import ClusterInstall
 from k8sdds.networks.datapath import LINK_MTU, Datapath, NodePlugins, Topology
 from k8sdds.networks.plugin import Plugin
 from k8sdds.system.kernel_features import Feature
-from k8sdds.versions import ARCHITECTURES
 
 Fidelity = Literal["real", "equivalent", "modelled"]
 Options = Mapping[str, object]
@@ -112,7 +111,6 @@ class Network:
     """How packets between nodes are encrypted; empty if they are not; None if unknown."""
     policy: bool = False
     """Whether the plugin enforces Kubernetes NetworkPolicy."""
-    architectures: tuple[str, ...] = ARCHITECTURES
     plugin: Plugin | None = None
     """How the plugin is recognized on clusters of others; None if it leaves no signs."""
     suggested: bool = False

@@ -67,15 +67,13 @@ def commands(cell: Cell) -> list[list[str]]:
     endpoints = {pod.name: Endpoint(f"10.0.0.{i}", "eth0", None, 1500) for i, pod in enumerate(cell.pods)}
     files, qos = Path("/raw"), Path(f"{cell.qos}.xml") if cell.qos else None
     both = (FIRST_PUBLISHER, FIRST_SUBSCRIBER)
+    surroundings = Surroundings(endpoints, 7, ParticipantPaths("perftest", files, Inputs(qos)))
     if cell.middleware == "connext":
-        perftest, kind = Settings("perftest_cpp", (4, 1)), cell.discovery_kind
+        perftest = Settings("perftest_cpp", (4, 1))
         try:
-            return [
-                connext.command_line(trial, one, endpoints, 7, perftest, files, qos, kind) for one in both
-            ]
+            return [connext.command_line(trial, one, surroundings, perftest) for one in both]
         except InputError as error:
             return [[error.message]]
-    surroundings = Surroundings(endpoints, 7, ParticipantPaths("perftest", files, Inputs(qos)))
     return [middleware.find(cell.middleware).command(trial, one, surroundings).argv for one in both]
 
 

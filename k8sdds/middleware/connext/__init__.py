@@ -77,16 +77,7 @@ class Connext(Middleware):
     @override
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
         perftest = settings.of(trial.testbed)
-        argv = command.command_line(
-            trial,
-            participant,
-            surroundings.endpoints,
-            surroundings.domain,
-            perftest,
-            surroundings.paths.files,
-            surroundings.paths.inputs.qos,
-            trial.cell.discovery_kind,
-        )
+        argv = command.command_line(trial, participant, surroundings, perftest)
         return Command(argv, command.environment(perftest, surroundings.servers))
 
     @override

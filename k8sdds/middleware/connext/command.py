@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from k8sdds import workloads
-from k8sdds.discovery import MULTICAST, PEERS, SERVER
+from k8sdds.discovery import MULTICAST, SERVER
 from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.settings import Settings
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES
+from k8sdds.model.measurement import ParticipantPaths
 from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
 from k8sdds.system.errors import InputError
+from k8sdds.workloads.program import Surroundings
 
 BATCH_BYTES = 8192
 """Default batch size of PerfTest in a throughput test. Its `-help` prints another one."""
@@ -76,43 +78,38 @@ def check(trial: Trial, settings: Settings) -> None:
         )
     unused = Endpoint("192.0.2.1", "eth0", None, 1500)
     endpoints = {participant.name: unused for participant in trial.cell.participants}
+    surroundings = Surroundings(endpoints, 1, ParticipantPaths(settings.program, Path(".")))
     for participant in (FIRST_PUBLISHER, Participant(SUBSCRIBER)):
-        command_line(trial, participant, endpoints, 1, settings, Path("."), None, PEERS)
+        command_line(trial, participant, surroundings, settings)
 
 
 def command_line(
-    trial: Trial,
-    participant: Participant,
-    endpoints: Mapping[str, Endpoint],
-    domain: int,
-    settings: Settings,
-    files: Path,
-    qos: Path | None,
-    discovery: str,
+    trial: Trial, participant: Participant, surroundings: Surroundings, settings: Settings
 ) -> list[str]:
     """Return the command line of a participant.
 
-    `qos` is a file in RTI's format; None means the QoS that is built into PerfTest. With the `discovery` `server`, the
-    environment names the servers.
+    Without a QoS profile, PerfTest uses the QoS that is built into it. With the discovery `server`, the environment
+    names the servers.
     """
-    cell = trial.cell
+    cell, paths, endpoint = trial.cell, surroundings.paths, surroundings.endpoints[participant.name]
     args = [command.role_option(participant)]
-    args += command.transport_options(domain, endpoints[participant.name].interface)
+    args += command.transport_options(surroundings.domain, endpoint.interface)
     args += ["-dataLen", str(cell.payload_bytes)]
-    args += _size_options(cell, endpoints[participant.name])
+    args += _size_options(cell, endpoint)
     args += ["-bestEffort"] if cell.reliability == "best-effort" else []
     args += ["-useReadThread"] if cell.receive_mode == "waitset" else []
     args += command.key_options(cell)
-    args += ["-qosFile", str(qos)] if qos else ["-noXmlQos"]
+    args += ["-qosFile", str(paths.inputs.qos)] if paths.inputs.qos else ["-noXmlQos"]
     args += ["-multicast"] if cell.transport == "multicast" else []
     # A list of peers would keep PerfTest from listening to multicast.
-    if discovery not in (MULTICAST, SERVER):
-        for peer in _peers(participant.name, endpoints):
+    if cell.discovery_kind not in (MULTICAST, SERVER):
+        for peer in _peers(participant.name, surroundings.endpoints):
             args += ["-peer", peer]
     args += command.identity_options(trial, participant)
     if participant.publishes:
         args += ["-asynchronous"] if cell.publish_mode == "asynchronous" else []
-        args += ["-executionTime", str(int(trial.duration_s)), *_load_options(cell, settings.version, files)]
+        args += ["-executionTime", str(int(trial.duration_s))]
+        args += _load_options(cell, settings.version, paths.files)
     args += ["-outputFormat", "csv", "-noPrintIntervals", *settings.user_options]
     reason = options.refusal(args, settings.version, participant.role)
     if reason:

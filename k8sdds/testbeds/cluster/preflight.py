@@ -250,12 +250,11 @@ def placement_problems(
     if not nodes:
         return _need_nodes(cells)
     candidates = usable(nodes)
+    fitting = [node for node in candidates if node.arch in versions.ARCHITECTURES]
     problems: dict[str, Problem] = {}
     used_names: set[str] = set()
     for cell in cells:
-        architectures = find(cell.network).architectures
         try:
-            fitting = [node for node in candidates if node.arch in architectures]
             places = assign(cell, fitting)
             of_service(cell, fitting)
         except InputError as error:

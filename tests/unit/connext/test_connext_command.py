@@ -12,17 +12,19 @@ from k8sdds.campaign import contradictions
 from k8sdds.middleware.connext import SERVICE, command, options, settings
 from k8sdds.middleware.connext.options import Version
 from k8sdds.middleware.connext.settings import Settings
+from k8sdds.model.measurement import ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
+from k8sdds.workloads.program import Surroundings
 
 
 def line(
-    participant: str = "pub0", version: Version = (4, 1), kind: str = "peers", more: tuple[str, ...] = (),
+    participant: str = "pub0", version: Version = (4, 1), more: tuple[str, ...] = (),
     shared: bool = False, mtu: int | None = None, **changes: object,
 ) -> list[str]:  # fmt: skip
     known = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": "connext"}
-    cell = Cell(**{**known, **changes})
+    cell = Cell(**{**known, "discovery": "peers", **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0)
     endpoints = {
         item.name: Endpoint("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None, mtu)
@@ -30,7 +32,8 @@ def line(
     }
     selected = Settings("/opt/rti/perftest_cpp", version, user_options=more)
     member = Participant.named(participant)
-    return command.command_line(trial, member, endpoints, 7, selected, Path("/raw/pub0"), None, kind)
+    surroundings = Surroundings(endpoints, 7, ParticipantPaths("", Path("/raw/pub0")))
+    return command.command_line(trial, member, surroundings, selected)
 
 
 @pytest.mark.parametrize("version", options.VERSIONS, ids=options.version_text)
@@ -105,10 +108,10 @@ def test_sizes_of_messages() -> None:
 
 
 def test_discovery() -> None:
-    assert "-peer" not in line(kind="multicast")
+    assert "-peer" not in line(discovery="multicast")
     # With a list of peers it would not listen to multicast.
-    assert "-peer" not in line(kind="multicast", transport="multicast")
-    assert "-peer" not in line(kind="server")
+    assert "-peer" not in line(discovery="multicast", transport="multicast")
+    assert "-peer" not in line(discovery="server")
     given = Settings("/p", (4, 1), "/opt/lib", "/run/license")
     assert command.environment(given, ("a-0.a.ns.svc:7400", "a-1.a.ns.svc:7400")) == {
         "LD_LIBRARY_PATH": "/opt/lib",
