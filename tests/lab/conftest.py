@@ -44,6 +44,17 @@ def json_of(lab_network: LabNetwork, place: str, *argv: str) -> Any:
     return json.loads(output_of(lab_network, place, *argv))
 
 
+def address_of(lab_network: LabNetwork, pod: str) -> str:
+    return lab_network.plan.datapath.attachments[pod].address
+
+
+def up(lab: Lab, one: Cell) -> LabNetwork:
+    """Build the network of a cell, and return it."""
+    lab.up([one])
+    (lab_network,) = lab.networks.values()
+    return lab_network
+
+
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Yield a lab without networks and close it after the test."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,8 @@ from k8sdds import report
 from k8sdds.analysis.capacity import MAX_PROBES
 from k8sdds.report import content
 from k8sdds.results.run_folder import RunFolder
-from tests.conftest import K8SDDS, Command, environment
+from tests.conftest import Command
+from tests.measuring import experiment, running, wait
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -26,27 +25,19 @@ FRAMES = 3 * 42 + 24
 LIMIT_MS = 150
 
 
-def experiment(path: Path, rate_mbit: float, **changed: Any) -> Path:
+def written(folder: Path, rate_mbit: float, test: dict[str, Any], networks: object, **keys: Any) -> str:
     """Write an experiment that searches the capacity of links with a rate. An overload first fills the links' queues, so
     that its delay grows by more than other work on the machine delays samples."""
-    options = {"name": "capacity", "p99_ms": LIMIT_MS, **changed.pop("test")}
-    data = {
-        "name": "shaped",
-        "baseline": "host",
-        "link": {"rate_mbit": rate_mbit},
-        "sweeps": [
-            {
-                "networks": changed.pop("networks"),
-                "payload_bytes": PAYLOAD,
-                "reliability": "best-effort",
-                "test": options,
-                **{name: changed.pop(name) for name in ("rate",) if name in changed},
-            }
-        ],
-        **changed,
+    sweep = {
+        "networks": networks, "payload_bytes": PAYLOAD, "reliability": "best-effort",
+        "test": {"name": "capacity", "p99_ms": LIMIT_MS, **test},
+        **({"rate": keys.pop("rate")} if "rate" in keys else {}),
     }  # fmt: skip
-    path.write_text(json.dumps(data))
-    return path
+    link = json.dumps({"rate_mbit": rate_mbit})
+    (folder / "shaped.yaml").write_text(
+        experiment(f"  - {json.dumps(sweep)}\n", baseline="host", link=link, **keys)
+    )
+    return str(folder / "shaped.yaml")
 
 
 def possible(rate_mbit: float) -> float:
@@ -56,10 +47,8 @@ def possible(rate_mbit: float) -> float:
 
 def test_a_search_ends_near_the_rate_of_the_link(k8sdds: Command, tmp_path: Path) -> None:
     test = {"loss_percent": 10, "width_percent": 50, "latency_at_percent": []}
-    path = experiment(
-        tmp_path / "shaped.yaml", 20, networks="host", test=test, repetitions=1, duration_s=0.6, warmup_s=0.1
-    )
-    k8sdds("run", str(path), "-o", str(tmp_path / "run"))
+    path = written(tmp_path, 20, test, "host", duration_s=0.6, warmup_s=0.1)
+    k8sdds("run", path, "-o", str(tmp_path / "run"))
     run = RunFolder(tmp_path / "run")
     (row,) = content.read(run).capacities
     # Other work on the machine makes samples miss the goal, so only the upper end is certain: more samples than fit wait
@@ -79,11 +68,8 @@ def test_a_search_for_subscribers_ends_near_the_number_that_a_link_carries(
     k8sdds: Command, tmp_path: Path
 ) -> None:
     test = {"max_subscribers": 12, "loss_percent": 10, "width_percent": 50, "latency_at_percent": []}
-    path = experiment(
-        tmp_path / "shaped.yaml", 20, networks="host", test=test, rate=100, repetitions=1, duration_s=0.6,
-        warmup_s=0.1,
-    )  # fmt: skip
-    k8sdds("run", str(path), "-o", str(tmp_path / "run"))
+    path = written(tmp_path, 20, test, "host", rate=100, duration_s=0.6, warmup_s=0.1)
+    k8sdds("run", path, "-o", str(tmp_path / "run"))
     run = RunFolder(tmp_path / "run")
     (row,) = content.read(run).capacities
     # As above, only the upper end is certain.
@@ -98,28 +84,14 @@ def test_a_search_for_subscribers_ends_near_the_number_that_a_link_carries(
 @pytest.mark.long
 def test_an_interrupted_search_of_two_networks_continues(k8sdds: Command, tmp_path: Path) -> None:
     test = {"loss_percent": [0.5, 10], "width_percent": 10, "latency_at_percent": [50]}
-    path = experiment(
-        tmp_path / "shaped.yaml",
-        50,
-        networks=["host", "flannel-vxlan"],
-        test=test,
-        repetitions=3,
-        duration_s=1,
-        warmup_s=0.2,
-    )
+    path = written(tmp_path, 50, test, ["host", "flannel-vxlan"], repetitions=3)
     folder = tmp_path / "run"
-    process = subprocess.Popen(
-        [str(K8SDDS), "run", str(path), "-o", str(folder)],
-        env=environment(tmp_path),
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-    )
     run = RunFolder(folder)
-    while not (folder / "trials.jsonl").exists() or len(run.attempts()) < 9:
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    with running(tmp_path, path, "-o", str(folder)) as process:
+        wait(lambda: (folder / "trials.jsonl").exists() and len(run.attempts()) >= 9, process, "9 probes")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
     before = [attempt["trial_id"] for attempt in run.attempts() if attempt["valid"]]
     assert not all(row["decided"] for row in content.read(run).capacities)
     k8sdds("run", "--resume", str(folder))

@@ -13,6 +13,7 @@ from k8sdds.networks import packets
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds.lab import evidence
 from tests.conftest import Command
+from tests.measuring import valid_attempts
 
 SAMPLE = 16384
 UDP, IP = 8, 20
@@ -28,13 +29,11 @@ def test_a_sample_of_16_kib_is_12_fragments_at_both_mtus(
 ) -> None:
     done = k8sdds("run", "ip-fragments", "-o", "out", "--repeat", "1")
     assert done.returncode == 0, done.stderr
-    run = RunFolder.open(tmp_path / "out")
-    counted = {
-        record["network"]: record["ip_fragments_per_sample"] for record in run.attempts() if record["valid"]
-    }
+    valid = valid_attempts(tmp_path / "out")
+    counted = {record["network"]: record["ip_fragments_per_sample"] for record in valid}
     assert counted == {"host": needed(1500), "flannel-hostgw": needed(1500), "kube-router": needed(1480)}
     assert set(counted.values()) == {12}
-    assert all(record["latency_p90_us"] is None for record in run.attempts())
+    assert all(record["latency_p90_us"] is None for record in RunFolder.open(tmp_path / "out").attempts())
     claims = json.loads(k8sdds("claims", "out", "--only", "fragments-explain-latency", "--json").stdout)
     (judged,) = claims["judged"]
     assert judged["verdict"] == "contradicted"
@@ -46,11 +45,7 @@ def test_other_mtus_and_sizes_give_other_counts(k8sdds: Command, tmp_path: Path)
     args = ["--set", "networks=[{name: host}, {name: flannel-hostgw, mtu: 1000}]", "--repeat", "1"]
     done = k8sdds("run", "ip-fragments", "-o", "out", *args)
     assert done.returncode == 0, done.stderr
-    counted = {
-        r["network"]: r["ip_fragments_per_sample"]
-        for r in RunFolder.open(tmp_path / "out").attempts()
-        if r["valid"]
-    }
+    counted = {r["network"]: r["ip_fragments_per_sample"] for r in valid_attempts(tmp_path / "out")}
     assert counted == {"host": needed(1500), "flannel-hostgw": needed(1000)}
     (pcap, _) = sorted((tmp_path / "out" / "raw").rglob(evidence.CAPTURE))
     whole = pcap.read_bytes()

@@ -23,7 +23,7 @@ from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import IN_VIRTUAL_MACHINE, Command
 from tests.lab import multicast_matrix
-from tests.lab.conftest import cell, enter, json_of, missing_feature, output_of
+from tests.lab.conftest import address_of, cell, enter, json_of, missing_feature, output_of, up
 from tests.measuring import experiment, measured
 
 POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
@@ -37,7 +37,7 @@ def link(lab_network: LabNetwork, place: str, name: str) -> dict:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_packets_pass_only_up_to_the_planned_mtu(lab_networks: dict[str, LabNetwork], network: str) -> None:
     lab_network = lab_networks[network]
-    target = lab_network.plan.datapath.attachments["sub1"].address
+    target = address_of(lab_network, "sub1")
     size = find(network).mtu(lab_network.plan.cell.datapath_options) - 28
 
     def ping(payload: int) -> int:
@@ -98,10 +98,7 @@ DISTINGUISHABLE = ("flannel-vxlan", "flannel-hostgw", "flannel-wireguard", "kube
 def test_link_counters_identify_the_network(lab_networks: dict[str, LabNetwork], network: str) -> None:
     """The check is that of campaigns on clusters, on the same objects that the plugins create."""
     lab_network = lab_networks[network]
-    addresses = {
-        lab_network.node_of(pod): lab_network.plan.datapath.attachments[pod].address
-        for pod in ("pub0", "sub0")
-    }
+    addresses = {lab_network.node_of(pod): address_of(lab_network, pod) for pod in ("pub0", "sub0")}
 
     def counters() -> list[datapath.LinkCounters]:
         return [
@@ -110,7 +107,7 @@ def test_link_counters_identify_the_network(lab_networks: dict[str, LabNetwork],
         ]
 
     before = counters()
-    target, size = lab_network.plan.datapath.attachments["sub0"].address, lab_network.plan.datapath.mtu - 28
+    target, size = address_of(lab_network, "sub0"), lab_network.plan.datapath.mtu - 28
     ping = ("ping", "-n", "-q", "-c", "40", "-i", "0.01", "-M", "do", "-s", str(size), target)
     output_of(lab_network, "pub0", *ping)
     one, other = map(datapath.PathEnd, addresses, addresses.values(), before, counters())
@@ -129,7 +126,7 @@ def test_calico_pods_are_routed_to_a_gateway_that_no_node_has(
     (device,) = json_of(lab_network, "sub0", "ip", "-j", "addr", "show", "dev", "eth0")
     assert [address["prefixlen"] for address in device["addr_info"]] == [32]
     assert "default via 169.254.1.1 dev eth0" in output_of(lab_network, "sub0", "ip", "route")
-    output_of(lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address)
+    output_of(lab_network, "pub0", "ping", "-c", "1", address_of(lab_network, "sub0"))
     (gateway,) = json_of(lab_network, "pub0", "ip", "-j", "neigh", "show", "169.254.1.1")
     assert gateway["lladdr"] == "ee:ee:ee:ee:ee:ee"
     rules = output_of(lab_network, "node0", "nft", "list", "chain", "ip", "filter", "cali-fw-cali-pub0")
@@ -163,7 +160,7 @@ def test_bpf_programs_carry_packets_past_the_stack(lab_networks: dict[str, LabNe
         return int(dict(zip(keys.split(), values.split(), strict=True))["ForwDatagrams"])
 
     before = {node: forwarded(node) for node in ("node0", "node1")}
-    target = lab_network.plan.datapath.attachments["sub0"].address
+    target = address_of(lab_network, "sub0")
     output = output_of(lab_network, "pub0", "ping", "-c", "5", "-i", "0.01", target)
     assert "5 received" in output
     # Two nodes are two hops, as with a router.
@@ -181,7 +178,7 @@ def test_every_packet_passes_the_chain_of_its_pod_on_kube_router(lab_networks: d
         return sum(int(packets) for packets in re.findall(r"counter packets (\d+)", rules.splitlines()[-3]))
 
     before = {chain: counted(chain) for chain in ("KUBE-POD-FW-PUB0", "KUBE-NWPLCY-TAIL")}
-    target = lab_network.plan.datapath.attachments["sub0"].address
+    target = address_of(lab_network, "sub0")
     sender = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
     sender += f"for _ in range(20): s.sendto(b'x', ('{target}', 9))"
     output_of(lab_network, "pub0", sys.executable, "-c", sender)
@@ -205,6 +202,31 @@ def test_pods_have_the_namespaces_of_a_container(lab_networks: dict[str, LabNetw
         assert len(set(namespaces)) == 4, "those of three pods and of the node"
 
 
+POLICIES = 20
+
+
+def test_packets_pass_the_chains_of_all_policies(lab: Lab) -> None:
+    """`up` fails unless the policies deny what another node sends, and allow what a participant sends."""
+    lab_network = up(lab, cell("kube-router", policies=POLICIES))
+    before = marked_by_policies(output_of(lab_network, "node1", "iptables-nft-save", "-c", "-t", "filter"))
+    assert len(before) == POLICIES
+    target = address_of(lab_network, "sub0")
+    send = f"import socket; s=socket.socket(2,2); [s.sendto(b'x', ('{target}', 9)) for _ in range(10)]"
+    output_of(lab_network, "pub0", "python3", "-c", send)
+    after = marked_by_policies(output_of(lab_network, "node1", "iptables-nft-save", "-c", "-t", "filter"))
+    # A flow of UDP without answers stays new, so that no packet takes the shortcut of known connections.
+    assert [after[name] - before[name] for name in before] == [10] * POLICIES
+    refused = output_of(lab_network, "node1", "iptables-nft-save", "-c", "-t", "filter")
+    (reject,) = [line for line in refused.splitlines() if "SUB0 reject" in line]
+    assert int(reject[1:].partition(":")[0]) > 0
+
+
+def marked_by_policies(rules: str) -> dict[str, int]:
+    """Return how many packets the first rule of each policy's chain has marked."""
+    lines = [line for line in rules.splitlines() if "ingress pods" in line and "-j MARK" in line]
+    return {line.partition("-A ")[2].split()[0]: int(line[1:].partition(":")[0]) for line in lines}
+
+
 def test_baremetal_participants_run_on_the_node(lab_networks: dict[str, LabNetwork]) -> None:
     lab_network = lab_networks["baremetal"]
     assert lab_network.pods == {}
@@ -223,16 +245,14 @@ def test_packets_do_not_leave_the_lab(lab_networks: dict[str, LabNetwork]) -> No
 
 def test_a_network_with_loss_is_verified(lab: Lab) -> None:
     """Each ping is answered with a probability of 49 %, so a single one per verification would not do."""
-    lab.up([cell("flannel-vxlan", link=Link(loss_percent=30))])
-    (lab_network,) = lab.networks.values()
+    lab_network = up(lab, cell("flannel-vxlan", link=Link(loss_percent=30)))
     for _ in range(4):
         verification.verify(lab_network)
 
 
 def test_a_link_with_loss_drops_packets(lab: Lab) -> None:
-    lab.up([cell("host", link=Link(loss_percent=50))])
-    (lab_network,) = lab.networks.values()
-    target = lab_network.plan.datapath.attachments["sub0"].address
+    lab_network = up(lab, cell("host", link=Link(loss_percent=50)))
+    target = address_of(lab_network, "sub0")
     sender = "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
     sender += "for i in range(1000): s.sendto(b'x', (sys.argv[1], 9))"
     output_of(lab_network, "pub0", sys.executable, "-c", sender, target)
@@ -244,8 +264,7 @@ def test_a_link_with_loss_drops_packets(lab: Lab) -> None:
 
 
 def test_a_shaped_link_has_its_rate_at_both_ends(lab: Lab) -> None:
-    lab.up([cell("host", link=Link(rate_mbit=100))])
-    (lab_network,) = lab.networks.values()
+    lab_network = up(lab, cell("host", link=Link(rate_mbit=100)))
     for place, device in (("node1", "eth0"), ("switch", "to-node1")):
         queues = json_of(lab_network, place, "tc", "-j", "qdisc", "show", "dev", device)
         (tbf,) = [queue for queue in queues if queue["kind"] == "tbf"]
@@ -255,8 +274,7 @@ def test_a_shaped_link_has_its_rate_at_both_ends(lab: Lab) -> None:
 def test_a_delayed_link_delays_what_nodes_send(lab: Lab) -> None:
     if not kernel_features.available(NETEM):
         pytest.skip(f"this machine has no {NETEM.name}, {IN_VIRTUAL_MACHINE}")
-    lab.up([cell("host", link=Link(delay_us=2000, rate_mbit=100))])
-    (lab_network,) = lab.networks.values()
+    lab_network = up(lab, cell("host", link=Link(delay_us=2000, rate_mbit=100)))
     for place, device, delays_s in (("node1", "eth0", [0.002]), ("switch", "to-node1", [])):
         queues = json_of(lab_network, place, "tc", "-j", "qdisc", "show", "dev", device)
         found = [queue["options"]["delay"]["delay"] for queue in queues if queue["kind"] == "netem"]

@@ -21,7 +21,7 @@ from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.lab.building import build
-from tests.lab.conftest import Built, cell, enter, missing_feature, output_of
+from tests.lab.conftest import Built, address_of, cell, enter, missing_feature, output_of, up
 
 ENCRYPTED = [name for name, network in NETWORKS.items() if network.engines]
 POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
@@ -64,7 +64,7 @@ def listen(lab_network: LabNetwork, place: str, seconds: float, source: str, tar
     assert listener.stdout.readline() == "ready\n"
     output_of(
         lab_network, source, sys.executable, "-c", SENDER, PAYLOAD.decode(),
-        lab_network.plan.datapath.attachments[target].address,
+        address_of(lab_network, target),
     )  # fmt: skip
     matching, packets = listener.communicate(timeout=seconds + 10)[0].split()
     return int(matching), int(packets)
@@ -107,7 +107,7 @@ def test_a_foreign_pod_on_the_same_node_cannot_listen_on_pod_networks(
 ) -> None:
     lab_network = with_shared_node[network]
     # The bridge must learn the receiver's port first; before that it floods.
-    output_of(lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address)
+    output_of(lab_network, "pub0", "ping", "-c", "1", address_of(lab_network, "sub0"))
     received, _ = listen(lab_network, "sub1", 1, "pub0", "sub0")
     assert received == 0
     own, _ = listen(lab_network, "sub0", 20, "pub0", "sub0")
@@ -139,8 +139,7 @@ def test_a_wrong_pre_shared_key_is_reported_when_the_network_is_built(network: s
 def test_the_users_pre_shared_key_is_used(tmp_path: Path) -> None:
     own = "0x" + secrets.token_hex(64)
     with Lab(f"own-key-{os.getpid()}", psk=own) as lab:
-        lab.up([cell("flannel-ipsec", subscribers=1)])
-        (lab_network,) = lab.networks.values()
+        lab_network = up(lab, cell("flannel-ipsec", subscribers=1))
         files = [lab_network.sandbox.path(file.path).read_text() for file in lab_network.plan.datapath.files]
         assert sum(f'secret = "{own}"' in text for text in files) == 2
         assert not any(own.encode() in line for line in command_lines())
@@ -154,9 +153,7 @@ def test_the_encryption_proof_rejects_plain_packets(lab_networks: dict[str, LabN
         pytest.raises(PrerequisiteError, match="packets between nodes were not encrypted"),
         encryption.only_encrypted(lab_network.sandbox, lab_network.plan.topology, proof),
     ):
-        output_of(
-            lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address
-        )
+        output_of(lab_network, "pub0", "ping", "-c", "1", address_of(lab_network, "sub0"))
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
@@ -178,7 +175,7 @@ def test_tunnels_count_decrypted_bytes(lab_networks: dict[str, LabNetwork], netw
     lab_network = lab_networks[network]
     before, target = (
         lab_network.decrypted_bytes("node1"),
-        lab_network.plan.datapath.attachments["sub0"].address,
+        address_of(lab_network, "sub0"),
     )
     output_of(lab_network, "pub0", "ping", "-q", "-c", "10", "-i", "0.01", "-s", "1000", target)
     after = lab_network.decrypted_bytes("node1")

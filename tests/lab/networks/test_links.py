@@ -11,7 +11,7 @@ from k8sdds.testbeds import Block
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 from k8sdds.testbeds.lab.topology import SWITCH
-from tests.lab.conftest import cell, enter, json_of
+from tests.lab.conftest import address_of, cell, enter, json_of
 
 
 def sent(lab_network: LabNetwork, node: str) -> tuple[int, int]:
@@ -26,7 +26,7 @@ def stream(lab_network: LabNetwork, transfer_bytes: int = 20_000_000) -> float:
         "s=socket.create_server(('',5000)); print(flush=True); c,_=s.accept()\n"
         "while c.recv(1<<20): pass"
     )
-    address = lab_network.plan.datapath.attachments["sub0"].address
+    address = address_of(lab_network, "sub0")
     server = subprocess.Popen([*enter(lab_network, "sub0"), "python3", "-c", program], stdout=subprocess.PIPE)
     try:
         assert server.stdout is not None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.results.run_folder import RunFolder
 from tests.conftest import Command
+from tests.measuring import experiment, measured
 
 NETWORKS = (
     "host", "baremetal", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet", "macvlan", "calico-bgp",
@@ -25,16 +25,11 @@ SEGMENT_BYTES = 1500
 @pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="the BPF programs of cilium-* need root")
 def test_every_network_carries_packets_that_are_not_segmented_yet(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "tcp.yaml").write_text(
-        "name: tcp\nbaseline: host\nrepetitions: 1\nduration_s: 1\nwarmup_s: 0\nsweeps:\n"
-        f"  - {{networks: [{', '.join(NETWORKS)}], test: tcp-stream, payload_bytes: 131072}}\n"
-    )
-    done = k8sdds("run", "./tcp.yaml", "-o", "out")
-    assert done.returncode == 0, done.stdout + done.stderr
-    valid = [record for record in RunFolder.open(tmp_path / "out").attempts() if record["valid"]]
+    sweep = f"  - {{networks: [{', '.join(NETWORKS)}], test: tcp-stream, payload_bytes: 131072}}\n"
+    last = measured(k8sdds, tmp_path, experiment(sweep, baseline="host", warmup_s=0))
     shares = {
         record["network"]: record["retransmits"] / (record["throughput_mbps"] * 1e6 / 8 / SEGMENT_BYTES)
-        for record in valid
+        for record in last
     }
     assert shares.keys() == set(NETWORKS)
     assert {network: share for network, share in shares.items() if share > MOST_RETRANSMITTED} == {}
