@@ -65,7 +65,8 @@ class Found:
         """The delay at each share of the capacity: `share_percent`, what was searched, and percentiles."""
         rows = []
         for share, value in self.search.latency_values(self.probes).items():
-            trials = self._full(value)
+            same = (row for row in self.trials if row[self.searched] == value)
+            trials = [row for row in same if row["duration_s"] == self.search.duration_s]
             row: Row = {"share_percent": share, self.searched: value, "n": len(trials)}
             for percentile in PERCENTILES:
                 known = [delay for trial in trials if (delay := trial[f"delay_{percentile}_us"])]
@@ -74,13 +75,6 @@ class Found:
                     row[f"{percentile}{suffix}_us"] = getattr(estimate, name, None)
             rows.append(row)
         return rows
-
-    def _full(self, value: float) -> list[Row]:
-        return [
-            row
-            for row in self.trials
-            if row[self.searched] == value and row["duration_s"] == self.search.duration_s
-        ]
 
 
 def found(probes: Sequence[Row], repetitions: Any) -> list[Found]:
@@ -123,7 +117,7 @@ def table(searches: Sequence[Found], baseline: str | None) -> list[Row]:
     all ratios of two such brackets are between `bracket_low_percent` and `bracket_high_percent`.
     """
     base = {
-        (_key(one), goal): bounds
+        (*one.condition.values(), goal): bounds
         for one in searches
         if one.network == baseline
         for goal, bounds in one.bounds.items()
@@ -136,7 +130,9 @@ def table(searches: Sequence[Found], baseline: str | None) -> list[Row]:
             **dict(zip(_COLUMNS[one.searched], (bounds.low, bounds.high), strict=True)),
             "capacity_mbps": _mbps(one, bounds),
             "decided": one.search.is_decided(goal, one.probes),
-            **_overhead(bounds, base.get((_key(one), goal)) if one.network != baseline else None),
+            **_overhead(
+                bounds, base.get((*one.condition.values(), goal)) if one.network != baseline else None
+            ),
             "probes": len(one.probes),
             "contradicting_probes": one.search.contradicting(goal, one.probes),
             **one.condition,
@@ -185,10 +181,6 @@ def _overhead(bounds: Bounds, base: Bounds | None) -> Row:
         return dict.fromkeys(names)
     middle, low, high = ratios
     return dict(zip(names, (100 * (1 - ratio) for ratio in (middle, high, low)), strict=True))
-
-
-def _key(one: Found) -> tuple[Any, ...]:
-    return tuple(one.condition.values())
 
 
 def _mbps(one: Found, bounds: Bounds) -> float | None:

@@ -40,26 +40,21 @@ def read(data: bytes) -> tuple[Nodes, list[str]]:
     nodes: Nodes = {}
     for number, row in enumerate(table[1:], start=2):
         values = _values(names, row)
-        if not row:
-            continue
-        if values is None or row[0] in nodes:
+        if values is not None and row[0] not in nodes:
+            nodes[row[0]] = values
+        elif row:
             problems.append(f"line {number} is not a valid row")
-            continue
-        nodes[row[0]] = values
     return nodes, problems
 
 
 def _names(header: list[str]) -> list[str] | None:
-    if not header:
-        return None
     names = []
     for title in header[1:]:
-        match = _COLUMN.fullmatch(title.strip())
-        if not match:
+        if not (match := _COLUMN.fullmatch(title.strip())):
             return None
         statistic = match[2].replace("%", "")
         names.append(f"{_MEASURES[match[1]]}_{'p' if statistic.isdigit() else ''}{statistic}")
-    return names if header[0].strip() == "name" and names and len(set(names)) == len(names) else None
+    return names if names and header[0].strip() == "name" and len(set(names)) == len(names) else None
 
 
 def _values(names: list[str], row: list[str]) -> dict[str, float] | None:
