@@ -181,6 +181,14 @@ class Site:
         return self.k8sdds("deploy", str(self.profile), "--yes").stdout
 
 
+def profile_of(node: nodes.LocalNode, folder: Path, more: str = "", name: str = "pi") -> Path:
+    """Write a profile of one local node that is reached as an ordinary machine; `more` are its other keys."""
+    path = folder / f"{name}.yaml"
+    access = f"access: {{ssh_config: {node.ssh_config}}}"
+    path.write_text(f"name: {name}\n{access}\nnodes: [{{name: {node.name}, roles: [control-plane]}}]\n{more}")
+    return path
+
+
 Up = Callable[..., list[nodes.LocalNode]]
 
 

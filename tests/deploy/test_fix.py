@@ -8,7 +8,7 @@ import pytest
 
 from k8sdds import nodes
 from tests.conftest import Command
-from tests.deploy.conftest import Up
+from tests.deploy.conftest import Up, profile_of
 
 CLUSTER = "fixes"
 # The service shows swap in the node's own view of /proc, because local nodes share the swap of this machine.
@@ -43,10 +43,7 @@ def node(up: Up) -> nodes.LocalNode:
 
 
 def test_swap_is_fixed_after_confirmation(node: nodes.LocalNode, tmp_path: Path, k8sdds: Command) -> None:
-    path = tmp_path / "pi.yaml"
-    path.write_text(
-        f"name: pi\naccess: {{ssh_config: {node.ssh_config}}}\nnodes: [{{name: pi1, roles: [control-plane]}}]\n"
-    )
+    path = profile_of(node, tmp_path)
     ended = k8sdds("status", str(path))
     assert ended.returncode == 3 and "99 MiB of swap" in ended.stderr and "--fix" in ended.stderr
     ended = k8sdds("status", str(path), "--fix", "--dry-run")

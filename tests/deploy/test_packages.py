@@ -22,7 +22,7 @@ from k8sdds.deploy.phases.phase import CLAIM, KUBERNETES
 from k8sdds.deploy.runner import ActionFailed, Runner
 from k8sdds.model.profile import Profile
 from k8sdds.system.ssh import Connections
-from tests.deploy.conftest import Up
+from tests.deploy.conftest import Up, profile_of
 
 pytestmark = pytest.mark.long
 CLUSTER = "pkgs"
@@ -111,12 +111,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def profile(up: Up, tmp_path: Path) -> Profile:
     """Provide a profile of one local node that is reached as an ordinary machine."""
     (created,) = up(CLUSTER, nodes.NodeSpec("one"))
-    path = tmp_path / "pkgs.yaml"
-    path.write_text(
-        f"name: pkgs\naccess: {{ssh_config: {created.ssh_config}}}\nnodes: [{{name: one, roles: [control-plane]}}]\n"
-        f"kubernetes: {{version: {VERSION}}}\nsoftware: packages\n"
-    )
-    return profiles.load(str(path))
+    more = f"kubernetes: {{version: {VERSION}}}\nsoftware: packages\n"
+    return profiles.load(str(profile_of(created, tmp_path, more, "pkgs")))
 
 
 def planned(profile: Profile, connections: Connections) -> list[Action]:

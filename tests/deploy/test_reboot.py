@@ -11,7 +11,7 @@ from k8sdds import nodes
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
 from k8sdds.system.ssh import Connections
-from tests.deploy.conftest import Up
+from tests.deploy.conftest import Up, profile_of
 
 CLUSTER = "pis"
 BEFORE = "console=tty1 rootwait cgroup_disable=memory"
@@ -44,11 +44,7 @@ def power_on(stop: threading.Event) -> None:
 
 @pytest.mark.long
 def test_command_line_is_changed_and_the_machine_reboots(pi: nodes.LocalNode, tmp_path: Path) -> None:
-    path = tmp_path / "pi.yaml"
-    path.write_text(
-        f"name: pi\naccess: {{ssh_config: {pi.ssh_config}}}\nnodes: [{{name: pi1, roles: [control-plane]}}]\n"
-    )
-    profile = profiles.load(str(path))
+    profile = profiles.load(str(profile_of(pi, tmp_path)))
     notes: list[str] = []
     stop = threading.Event()
     power = threading.Thread(target=power_on, args=(stop,))

@@ -24,7 +24,7 @@ from k8sdds.deploy.phases.registry import registry as mirrors
 from k8sdds.deploy.runner import ActionFailed, Runner
 from k8sdds.system.ssh import Connections
 from tests.deploy import registries
-from tests.deploy.conftest import local_nodes
+from tests.deploy.conftest import local_nodes, profile_of
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("docker-registry"),
@@ -85,16 +85,12 @@ class Machine:
     """The node as a machine of a profile, on which single phases of a deploy run."""
 
     def __init__(self, node: nodes.LocalNode, folder: Path) -> None:
-        self._text = f"name: pi\naccess: {{ssh_config: {node.ssh_config}}}\n"
-        self._text += "nodes: [{name: pi1, roles: [control-plane]}]\n"
-        self._folder = folder
+        self._node, self._folder = node, folder
         self.logs = folder / "logs"
 
     def apply(self, keys: str, *phases: Plan) -> list[str]:
         """Apply the actions that phases plan for a profile with these keys, and return their titles."""
-        path = self._folder / "pi.yaml"
-        path.write_text(self._text + keys)
-        profile = profiles.load(str(path))
+        profile = profiles.load(str(profile_of(self._node, self._folder, keys)))
         titles = []
         with Connections(profiles.targets(profile)) as connections:
             for phase in phases:

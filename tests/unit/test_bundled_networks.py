@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from k8sdds.campaign import experiments
 from k8sdds.deploy import bundled_networks, network_install, profiles
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError, PrerequisiteError
+from tests import bundles
 
 PROFILE = """name: lab
 nodes: [{{name: one, roles: [control-plane]}}]
@@ -34,14 +34,10 @@ def bundle(folder: Path, *images: str, program: str = "charon") -> Bundle:
     shared = layout.layer({f"/usr/lib/{program}": folder / "file"})
     items = []
     for name in images:
-        digest = layout.image(name, HOST_ARCH, ["/x"], [shared, layout.layer({"/name": name.encode()})])
-        items.append({"kind": "image", "name": name, "version": "1", "arch": HOST_ARCH,
-                      "path": f"oci/blobs/sha256/{digest}", "sha256": digest, "size_bytes": 1})  # fmt: skip
+        layers = [shared, layout.layer({"/name": name.encode()})]
+        items.append(bundles.image(name, layout.image(name, HOST_ARCH, ["/x"], layers)))
     layout.finish()
-    index = {"format": 1, "name": "lab", "kubernetes": versions.KUBERNETES, "toolchain": "",
-             "arches": [HOST_ARCH], "items": items}  # fmt: skip
-    (folder / "bundle.json").write_text(json.dumps(index))
-    return Bundle.open(folder)
+    return bundles.write(folder, items, kubernetes=versions.KUBERNETES)
 
 
 def test_the_bundle_of_the_study_requires_its_networks() -> None:

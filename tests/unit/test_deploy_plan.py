@@ -27,6 +27,7 @@ from k8sdds.model.profile import Profile
 from k8sdds.nodes import LocalNode, SharedFolder
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError, PrerequisiteError
+from tests import bundles
 from tests.effects import after
 from tests.unit.test_preflight import PI, changed, parsed
 
@@ -51,23 +52,15 @@ software: bundle
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Return a bundle that has only an index: a plan does not need the files."""
     folder = tmp_path_factory.mktemp("bundle")
-    items = []
+    items, links = [], ("/usr/local/bin/kubeadm", "/usr/local/bin/kubelet")
     for arch in ("amd64", "arm64"):
-        sha = hashlib.sha256(arch.encode()).hexdigest()
-        items.append(
-            {"kind": "binary", "name": "kubernetes", "version": "1.36.3", "arch": arch, "sha256": sha,
-             "path": f"bin/{arch}/kubernetes", "size_bytes": 155861118, "target": "/usr/local/bin/kubernetes",
-             "mode": "0755", "links": ["/usr/local/bin/kubeadm", "/usr/local/bin/kubelet"]}
-        )  # fmt: skip
-        for name in IMAGES:
-            sha = hashlib.sha256((arch + name).encode()).hexdigest()
-            items.append(
-                {"kind": "image", "name": name, "version": "1", "arch": arch, "sha256": sha,
-                 "path": f"oci/blobs/sha256/{sha}", "size_bytes": 1}
-            )  # fmt: skip
-    index = {"format": 1, "name": "kubernetes-1.36.3", "kubernetes": "1.36.3", "toolchain": "go1.26.6"}
-    (folder / "bundle.json").write_text(json.dumps({**index, "arches": ["amd64", "arm64"], "items": items}))
-    return Bundle.open(folder)
+        path, digest = f"bin/{arch}/kubernetes", hashlib.sha256(arch.encode()).hexdigest()
+        target = "/usr/local/bin/kubernetes"
+        items.append(Item("binary", "kubernetes", "1.36.3", arch, path, digest, 1, target, links=links))
+        items += [
+            bundles.image(name, hashlib.sha256((arch + name).encode()).hexdigest(), arch) for name in IMAGES
+        ]
+    return bundles.write(folder, items, ("amd64", "arm64"), "1.36.3")
 
 
 def desired(

@@ -1,6 +1,6 @@
 """Publish programs and images as the official servers do, with TLS, in the network namespace of this process.
 
-Usage: official_servers.py FOLDER, which contains server.crt, server.key and files/HOST/PATH. Prints `ready` when the servers
+Usage: python -m tests.deploy.bundle.official_servers FOLDER, which contains server.crt, server.key and files/HOST/PATH. Prints `ready` when the servers
 answer. A test enters the namespaces of this process.
 """
 
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import socket
 import ssl
 import subprocess
 import sys
 import threading
-import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO
+
+from tests.deploy import registries
 
 FILES, REGISTRY = (
     ("127.0.0.2", ("dl.k8s.io", "github.com")),
@@ -56,21 +56,13 @@ def main() -> None:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     settings = folder / "registry.yml"
-    settings.write_text(
-        "version: 0.1\nlog: {level: error}\n"
-        f"storage: {{filesystem: {{rootdirectory: {folder}/registry}}}}\n"
-        f"http: {{addr: '{REGISTRY[0]}:443', tls: {{certificate: {folder}/server.crt, key: {folder}/server.key}}}}\n"
-    )
+    tls = f", tls: {{certificate: {folder}/server.crt, key: {folder}/server.key}}"
+    settings.write_text(registries.settings(folder / "registry", f"{REGISTRY[0]}:443", tls))
     registry = subprocess.Popen(
         ["docker-registry", "serve", settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         preexec_fn=lambda: ctypes.CDLL(None).prctl(1, 9),
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex((REGISTRY[0], 443)) == 0:
-                break
-        time.sleep(0.05)
+    registries.await_port((REGISTRY[0], 443))
     print("ready", flush=True)
     os.read(0, 1)  # until the test closes its end
     registry.kill()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from k8sdds import nodes
-from k8sdds.bundle import Bundle, contents, golang, oci, packages
+from k8sdds.bundle import Bundle, Item, contents, golang, oci, packages
 from k8sdds.bundle import items as written
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import images as importing
@@ -100,24 +100,12 @@ def test_programs_for_a_wrong_architecture_are_reported(tmp_path: Path) -> None:
     )
     (folder / "bin").mkdir()
     (folder / "bin/probe").write_bytes(program.read_bytes())
-    items = [{"kind": "binary", "name": "probe", "version": "1", "arch": HOST_ARCH, "path": "bin/probe",
-              "sha256": oci.file_sha256(program), "size_bytes": 1}]  # fmt: skip
+    items = [Item("binary", "probe", "1", HOST_ARCH, "bin/probe", oci.file_sha256(program), 1)]
     for name, arch, entry in (("claims:1", HOST_ARCH, "/bin/probe"), ("says:1", other, "/bin/probe"),
                               ("script:1", HOST_ARCH, "/bin/run")):  # fmt: skip
-        digest = layout.image(name, arch, [entry], [layer])
-        items.append({"kind": "image", "name": name, "version": "1", "arch": HOST_ARCH,
-                      "path": f"oci/blobs/sha256/{digest}", "sha256": digest, "size_bytes": 1})  # fmt: skip
+        items.append(bundles.image(name, layout.image(name, arch, [entry], [layer])))
     layout.finish()
-    index = {
-        "format": 1,
-        "name": "x",
-        "kubernetes": "0",
-        "toolchain": "",
-        "arches": [HOST_ARCH],
-        "items": items,
-    }
-    (folder / "bundle.json").write_text(json.dumps(index))
-    problems = [problem.what for problem in Bundle.open(folder).verify()]
+    problems = [problem.what for problem in bundles.write(folder, items).verify()]
     assert [line.partition(f" is built for {other}")[0] for line in problems] == [
         "probe (bin/probe)", "/bin/probe in the image claims:1", "the image says:1",
     ]  # fmt: skip

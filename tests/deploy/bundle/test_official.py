@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from k8sdds import bundle, versions
-from k8sdds.bundle import oci, official
+from k8sdds.bundle import images, oci, official
 from k8sdds.bundle.bundle import Bundle
 from k8sdds.bundle.contents import HOST_ARCH
-from k8sdds.bundle.images import INDEX
 from k8sdds.system.paths import cache_folder
+from tests import bundles
 from tests.clusters import run
 from tests.deploy import registries
 
@@ -82,28 +82,23 @@ class Internet:
     def publish_image(self, name: str) -> str:
         """Push an image for two architectures and return the SHA-256 of its index."""
         folder = self.folder / "images" / hashlib.sha256(name.encode()).hexdigest()
-        layout = oci.Layout(folder)
-        manifests = []
+        layout, items = oci.Layout(folder / "oci"), []
         for arch in (HOST_ARCH, OTHER_ARCH):
             layer = layout.layer({"/name": f"{name} {arch}\n".encode()})
-            digest = layout.image(name, arch, ["/name"], [layer])
-            size = (layout.blobs / digest).stat().st_size
-            manifests.append({
-                "mediaType": oci.MANIFEST, "digest": f"sha256:{digest}", "size": size,
-                "platform": {"os": "linux", "architecture": arch},
-            })  # fmt: skip
-        raw = oci.canonical({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests})
-        entry = {
-            "mediaType": INDEX,
-            **layout.add(raw),
-            "annotations": {"org.opencontainers.image.ref.name": "1"},
-        }
-        (folder / "index.json").write_bytes(oci.canonical({"schemaVersion": 2, "manifests": [entry]}))
-        done = self.enter(
-            "skopeo", "copy", "--all", "--preserve-digests", f"oci:{folder}:1", f"docker://{name}"
+            items.append(bundles.image(name, layout.image(name, arch, ["/name"], [layer]), arch))
+        images._layout(bundles.write(folder, items, (HOST_ARCH, OTHER_ARCH)), items, folder / "index", "1")
+        copy = (
+            "skopeo",
+            "copy",
+            "--all",
+            "--preserve-digests",
+            f"oci:{folder / 'index'}:1",
+            f"docker://{name}",
         )
+        done = self.enter(*copy)
         assert done.returncode == 0, done.stderr
-        return hashlib.sha256(raw).hexdigest()
+        (entry,) = json.loads((folder / "index/index.json").read_text())["manifests"]
+        return str(entry["digest"]).removeprefix("sha256:")
 
 
 def archive(programs: dict[str, bytes]) -> bytes:
@@ -122,8 +117,18 @@ def serving(folder: Path) -> Iterator[Internet]:
     """Start the servers, which have no files yet."""
     registries.certificate(folder, *NAMES)
     (folder / "files").mkdir()
-    argv = ["unshare", "--net", "--mount", sys.executable, HERE / "official_servers.py", folder]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    argv = [
+        "unshare",
+        "--net",
+        "--mount",
+        sys.executable,
+        "-m",
+        "tests.deploy.bundle.official_servers",
+        folder,
+    ]
+    with subprocess.Popen(
+        argv, cwd=HERE.parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
             yield Internet(folder, process)
