@@ -18,7 +18,6 @@ from k8sdds.bundle.download import INDEX, Provided, ProvidedItem, write_index
 from k8sdds.system import reading, tar
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
-from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
 OPTION = "--image"
@@ -37,10 +36,7 @@ def provided(image: Image, arch: str, archives: Sequence[Path], report: Report) 
     key = hashlib.sha256(oci.canonical([INDEX, image.name, *digests.values()])).hexdigest()[:16]
     folder = cache_folder() / "official" / f"{image.short_name}-{arch}-archive{key}"
     step = f"reading {image.name} for {arch} from {', '.join(map(str, archives))}"
-    with cache.creating(folder, step, report) as missing:
-        if missing:
-            with creating_folder(folder) as unfinished:
-                _extract(image.name, arch, digests, unfinished)
+    cache.folder(folder, step, report, lambda unfinished: _extract(image.name, arch, digests, unfinished))
     return Provided.read(folder)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from k8sdds.deploy import profiles, tuning
 from k8sdds.deploy.actions import LOCK
+from k8sdds.deploy.scripts import shell
 from k8sdds.deploy.tuning import Interface
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES, family_of
 from k8sdds.model.profile import Profile
@@ -125,17 +126,9 @@ def pings_of(mtu: int, facts: Mapping[str, Lines]) -> dict[str, tuple[str, str]]
         address = addresses[other]
         # The header of a ping is as long as that of UDP.
         payload = mtu - IP_AND_UDP_HEADERS_BYTES[family_of(address)]
-        ping = f"ping -q -M do -c 1 -w {PING_S}"
-        # A path MTU may be learned again between the command and the ping, so one try does not suffice.
-        scripts[machine] = (
-            other,
-            f"{ping} {address} >/dev/null 2>&1 || exit 0\n"
-            "for try in 1 2; do\n"
-            f"  {FORGET_PATH_MTUS}\n"
-            f"  {ping} -s {payload} {address} >/dev/null 2>&1 && exit\n"
-            "done\n"
-            "echo lost\n",
-        )
+        scripts[machine] = other, shell(
+            "lost_packets", ADDRESS=address, PAYLOAD=str(payload), PING_S=str(PING_S), FORGET_PATH_MTUS=FORGET_PATH_MTUS
+        )  # fmt: skip
     return scripts if len(names) > 1 else {}
 
 

@@ -19,6 +19,7 @@ from k8sdds.deploy.actions import FIXED, PRELUDE, STATE, Action, file_script
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.preflight import BOOT_PARAMETERS
 from k8sdds.deploy.runner import Observer, Runner
+from k8sdds.deploy.scripts import shell
 from k8sdds.model.profile import Node, Profile
 from k8sdds.system.ssh import Connections, Host, HostError
 
@@ -117,12 +118,9 @@ def _modules(profile: Profile, node: Node, facts: Facts) -> Fix | None:
     if not missing or facts.values.get("os.ID") != "ubuntu" or not kernel:
         return None
     package = f"linux-modules-extra-{'raspi' if kernel.endswith('-raspi') else kernel}"
-    command = f"apt-get install -q=2 -y --no-install-recommends {shlex.quote(package)}"
-    script = (
-        "export DEBIAN_FRONTEND=noninteractive\napt-get update -q=2\n"
-        f"if ! dpkg-query -Wf '${{Status}}' {shlex.quote(package)} 2>/dev/null | grep -q 'ok installed'; then\n"
-        f"  {command}\n  mkdir -p {STATE}\n  echo {shlex.quote(package)} >>{STATE}/packages\nfi\n"
-    )
+    quoted = shlex.quote(package)
+    command = f"apt-get install -q=2 -y --no-install-recommends {quoted}"
+    script = shell("install_modules", PACKAGE=quoted, COMMAND=command, STATE=STATE)
     action = Action(
         node.name, PHASE, f"install the kernel modules of {', '.join(missing)} ({package})", script,
         timeout_s=900,

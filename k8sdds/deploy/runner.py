@@ -15,6 +15,7 @@ from typing import Protocol
 
 from k8sdds.deploy import images
 from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, PrivateFile, Step, Upload, here_document
+from k8sdds.deploy.scripts import shell
 from k8sdds.deploy.software import Software
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.grouping import grouped
@@ -201,16 +202,14 @@ class Runner:
 
 def _install_script(upload: Upload, fetch: str) -> str:
     """Return a script that installs a file. `fetch` is a command that writes it to the path appended to it."""
-    target, new = shlex.quote(upload.target), shlex.quote(f"{upload.target}.k8sdds")
-    return (
-        f"keep {target}; mkdir -p {shlex.quote(upload.target.rpartition('/')[0])}\n{fetch} {new}\n"
-        f'[ "$(sha256sum <{new} | cut -c1-64)" = {upload.sha256} ] ||'
-        f" {{ rm -f {new}; echo {target} was damaged in transit >&2; exit 1; }}\n"
-        f"chmod {upload.mode} {new}; mv -f {new} {target}\n"
-        f"{{ grep -v '^{upload.target} ' {HASHES} 2>/dev/null || :;"
-        f" echo \"$(stat -L --format '%n %i %s %.9Y %.9Z' {target}) {upload.sha256}\"; }} >{HASHES}.new\n"
-        f"mv -f {HASHES}.new {HASHES}\n"
-    )
+    paths = {
+        "TARGET": upload.target,
+        "FOLDER": upload.target.rpartition("/")[0],
+        "NEW": f"{upload.target}.k8sdds",
+    }
+    quoted = {name: shlex.quote(path) for name, path in paths.items()}
+    fixed = {"FETCH": fetch, "DIGEST": upload.sha256, "MODE": upload.mode, "HASHES": HASHES}
+    return shell("install_file", **quoted, **fixed)
 
 
 def _last_lines(text: str) -> str:

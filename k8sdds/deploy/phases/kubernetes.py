@@ -11,7 +11,7 @@ from k8sdds.deploy.actions import Action, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.machine import recording_packages
 from k8sdds.deploy.phases.phase import IMAGES, KUBERNETES, files_script, stale
-from k8sdds.deploy.scripts import shell
+from k8sdds.deploy.scripts import shell, text
 from k8sdds.model.profile import Node
 
 UNIT_FILE = "/etc/systemd/system/kubelet.service"
@@ -23,31 +23,9 @@ SOURCE_FILE = "/etc/apt/sources.list.d/k8sdds-kubernetes.list"
 KEY_FILE = "/etc/apt/keyrings/k8sdds-kubernetes.asc"
 PROGRAMS = ("kubeadm", "kubelet", "kubectl")
 
-UNIT = """\
-[Unit]
-Description=Kubernetes node agent
-Wants=network-online.target
-After=network-online.target containerd.service
-StartLimitIntervalSec=0
-
-[Service]
-ExecStart=/usr/local/bin/kubelet
-Restart=always
-RestartSec=2
-
-[Install]
-WantedBy=multi-user.target
-"""
-# Names the files that kubeadm writes for the kubelet.
-DROP_IN = """\
-[Service]
-EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
-EnvironmentFile=-/etc/default/kubelet
-ExecStart=
-ExecStart=/usr/local/bin/kubelet --config=/var/lib/kubelet/config.yaml \\
-  --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \\
-  $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
-"""
+UNIT = text("kubelet.service")
+DROP_IN = text("10-kubeadm.conf")
+"""Names the files that kubeadm writes for the kubelet."""
 
 
 def kubernetes(state: DesiredState, node: Node) -> list[Action]:

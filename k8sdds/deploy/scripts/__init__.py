@@ -1,4 +1,4 @@
-"""Shell scripts that run on the machines of a cluster, one file each."""
+"""Shell scripts and unit files for the machines of a cluster, one file each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 
 def shell(name: str, **values: str) -> str:
     """Return the script NAME.sh, in which `@KEY@` stands for each of these values."""
-    return re.sub("@([A-Z_]+)@", lambda key: values[key[1]], _read(name))
+    return re.sub("@([A-Z_]+)@", lambda key: values[key[1]], text(f"{name}.sh"))
 
 
 @cache
-def _read(name: str) -> str:
-    return (Path(__file__).parent / f"{name}.sh").read_text(encoding="utf-8")
+def text(file: str) -> str:
+    """Return the content of a file of this folder."""
+    return (Path(__file__).parent / file).read_text(encoding="utf-8")
