@@ -90,14 +90,12 @@ def client(name: str) -> Iterator[KubernetesClient]:
     """Provide a client of a deployed cluster's API server, directly or as `administrator` does."""
     from k8sdds.kubernetes.client import KubernetesClient
 
-    profile, path = _profile_and_kubeconfig(name)
-    if profile.provider == "local" or _answers(path.read_text()):
+    path, target = _reached(name)
+    if target is None:
         direct = KubernetesClient.from_kubeconfig(path, None)
         direct.restore_connection = partial(_restore, name)
         yield direct
         return
-    # The API server is behind a jump host or a firewall.
-    target = _control_plane(profile)
     with Connections([target]) as connections, administrator(connections.hosts[target.name]) as forwarded:
         yield forwarded
 
@@ -114,10 +112,10 @@ def _restore(name: str) -> str | None:
 
 def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
     """Return the kubeconfig of a cluster, and the command for an SSH tunnel; "" if the API server needs none."""
-    profile, path = _profile_and_kubeconfig(name)
-    if profile.provider == "local" or _answers(path.read_text()):
+    path, target = _reached(name)
+    if target is None:
         return path, ""
-    server, target = host_and_port(*_server(path.read_text())), _control_plane(profile)
+    server = host_and_port(*_server(path.read_text()))
     tunnel = ["ssh", "-N", "-L", f"{versions.API_SERVER_PORT}:{server}", *target.options(), target.alias]
     return path, (
         f"{server} cannot be reached directly from this machine. Open a tunnel in another terminal:\n"
@@ -142,9 +140,13 @@ def _profile_and_kubeconfig(name: str) -> tuple[Profile, Path]:
     return profile, path
 
 
-def _control_plane(profile: Profile) -> Target:
+def _reached(name: str) -> tuple[Path, Target | None]:
+    """Return a cluster's kubeconfig, and the control plane if the API server is behind a jump host or a firewall."""
+    profile, path = _profile_and_kubeconfig(name)
+    if profile.provider == "local" or _answers(path.read_text()):
+        return path, None
     (target,) = profiles.targets(profile, [profile.control_plane.name])
-    return target
+    return path, target
 
 
 def _local_forward(profile: Profile) -> int:

@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import pytest
 from k8sdds import nodes
 from k8sdds.system.ssh import Target
 from tests.clusters import run
+from tests.deploy.registries import await_port
 
 STARTS_S = 60
 
@@ -52,13 +52,7 @@ class Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + STARTS_S
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex((self.address, self.port)) == 0:
-                    return
-            assert time.monotonic() < deadline and self.process.poll() is None, "dropbear does not listen"
-            time.sleep(0.05)
+        await_port((self.address, self.port))
 
     def stop(self) -> None:
         if self.process is not None:

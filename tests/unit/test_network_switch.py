@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -19,7 +19,7 @@ from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.model.profile import PodNetwork
 from k8sdds.networks import find
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh import Connections, ScriptResult
+from k8sdds.system.ssh import Connections, Host, ScriptResult
 from k8sdds.testbeds.cluster.network_switch import NetworkSwitch, _obstacle
 from tests.unit.test_network_manifests import installed, profile
 
@@ -42,21 +42,12 @@ class FakeHost:
         return ScriptResult(int(bool(refused)), "", "".join(f"cannot get {image}\n" for image in refused))
 
 
-@dataclass
-class FakeConnections:
-    """Connections to such nodes."""
-
-    hosts: dict[str, FakeHost]
-
-    def all(self, work: Callable[[Any], Any], names: Sequence[str]) -> dict[str, Any]:
-        return {name: work(self.hosts[name]) for name in names}
-
-
 def fetch(*hosts: FakeHost) -> None:
-    connections = FakeConnections({host.name: host for host in hosts})
+    connections = Connections([])
+    connections.hosts.update({host.name: cast(Host, host) for host in hosts})
     wanted = profile("flannel-hostgw")
     names = [host.name for host in hosts]
-    fetch_images(wanted, installed("flannel-hostgw"), cast(Connections, connections), names, lambda _: None)
+    fetch_images(wanted, installed("flannel-hostgw"), connections, names, lambda _: None)
 
 
 def test_images_are_listed_once_and_pulled_only_where_they_are_missing() -> None:
