@@ -30,10 +30,10 @@ from k8sdds.deploy import (
 )
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.facts import Facts, probe
+from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.network_install import RenderedNetwork
 from k8sdds.deploy.network_switch.switch import switch
-from k8sdds.deploy.phases import network, proxy, registry
+from k8sdds.deploy.phases import objects, proxy, registry
 from k8sdds.deploy.plan import FILES, SYSCTLS, plan
 from k8sdds.deploy.runner import Observer, Runner
 from k8sdds.deploy.software import Software
@@ -206,7 +206,7 @@ def survey(profile: Profile, connections: Connections) -> MachineSurvey:
 
     def extra_script(name: str) -> str:
         script = tuning.facts_script(profile.tuning, profile.network.interface)
-        return script + (probe.CLUSTER if name == profile.control_plane.name else "")
+        return script + (facts.CLUSTER if name == profile.control_plane.name else "")
 
     machines, failures = facts.gather(connections, SYSCTLS, (*FILES, *programs), extra_script)
     notes = [*preflight.notes(profile, machines)]
@@ -317,7 +317,7 @@ def apply_plan(
     runner = Runner(connections, record.logs(profile.name), observer, state.software)
 
     def apply(action: Action) -> None:
-        if network.is_switch(action):
+        if objects.is_switch(action):
             switch(profile, profile.network, connections)
         else:
             runner.run(action)

@@ -8,15 +8,8 @@ from typing import Any
 
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases import kubeadm, kubernetes, machine, proxy, registry
-from k8sdds.deploy.phases.addons import (
-    discovery_service,
-    exchange_datagrams,
-    metrics_server,
-    wait_for_metrics_server,
-)
+from k8sdds.deploy.phases import kubeadm, kubernetes, machine, objects, proxy, registry
 from k8sdds.deploy.phases.metadata import label, taint
-from k8sdds.deploy.phases.network import network
 
 PHASES = (
     machine.claim,
@@ -27,17 +20,17 @@ PHASES = (
     kubernetes.kubernetes,
     kubeadm.control_plane,
     kubeadm.kube_proxy,
-    network,
-    metrics_server,
+    objects.network,
+    objects.metrics_server,
     kubernetes.images,
     kubeadm.join,
     kubeadm.wait_for_nodes,
     label,
     taint,
-    discovery_service,
+    objects.discovery_service,
 )
 """Nodes are changed in parallel. An action that depends on another node names the step that it needs."""
-CHECKS = (exchange_datagrams, wait_for_metrics_server)
+CHECKS = (objects.exchange_datagrams, objects.wait_for_metrics_server)
 """What is verified at the end. It depends on the changes."""
 FILES = proxy.FILES + machine.FILES + registry.FILES + kubernetes.FILES + (kubeadm.CONFIG_FILE,)
 """Files whose hashes must be among the facts."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from k8sdds.deploy import facts, preflight
 from k8sdds.deploy.actions import HASHES
-from k8sdds.deploy.facts import Facts, probe
+from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.phases import registry
 from k8sdds.model.profile import Profile
 from k8sdds.system import yaml_text
@@ -197,7 +197,7 @@ def test_probe_reads_only_files_that_changed_since_deploy(tmp_path: Path) -> Non
     link = tmp_path / "link"
     link.symlink_to(paths["untouched"])
     files = " ".join(map(str, (*paths.values(), tmp_path / "missing", link)))
-    script = f"FILES='{files}'\n" + probe.FILE_HASHES.replace(HASHES, str(known))
+    script = f"FILES='{files}'\n" + facts.FILE_HASHES.replace(HASHES, str(known))
     output = subprocess.run(
         ["sh"], input=script, capture_output=True, text=True, check=True, timeout=60
     ).stdout
@@ -230,9 +230,9 @@ def test_probe_queries_the_api_server_again_after_a_timeout(tmp_path: Path, fail
     program.chmod(0o755)
     (tmp_path / "sleep").symlink_to("/bin/true")
     script = (
-        f'has() {{ :; }}\nsay() {{ printf \'%s\\t%s\\n\' "$1" "$2"; }}\nwork={tmp_path}\n' + probe.CLUSTER
+        f'has() {{ :; }}\nsay() {{ printf \'%s\\t%s\\n\' "$1" "$2"; }}\nwork={tmp_path}\n' + facts.CLUSTER
     )
-    for path in ("/etc/kubernetes/admin.conf", probe.MARKER):
+    for path in ("/etc/kubernetes/admin.conf", facts.MARKER):
         script = script.replace(path, str(program))
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -260,5 +260,5 @@ def test_json_of_facts_has_no_hashes_of_files() -> None:
 
 def test_the_probe_of_kernel_features_is_one_quoted_script() -> None:
     """A single quote inside would end it, and all features after it would count as missing."""
-    inner = probe.script().partition("unshare --net sh -c '")[2].partition("\n'\n")[0]
+    inner = facts.probe_script().partition("unshare --net sh -c '")[2].partition("\n'\n")[0]
     assert "try xt_set" in inner and "'" not in inner

@@ -8,7 +8,7 @@ from dataclasses import replace
 from k8sdds.bundle import Bundle
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.facts import Facts, cluster_state
-from k8sdds.deploy.phases.addons import discovery_objects
+from k8sdds.deploy.phases.objects import discovery_objects
 from k8sdds.deploy.plan import plan
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
 from tests.effects import after

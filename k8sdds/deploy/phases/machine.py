@@ -8,7 +8,7 @@ from k8sdds import versions
 from k8sdds.deploy import tuning
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action, Upload
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.facts.probe import MARKER
+from k8sdds.deploy.facts import MARKER
 from k8sdds.deploy.phases.phase import CLAIM, RUNTIME, TUNING, files_script, stale
 from k8sdds.deploy.scripts import shell
 from k8sdds.deploy.software import PACKAGES

@@ -13,8 +13,8 @@ import pytest
 
 from k8sdds import nodes
 from k8sdds.bundle import Bundle, Item, contents, golang, oci, packages
-from k8sdds.bundle import items as written
 from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.bundle.create import copy_packages
 from k8sdds.deploy import images as importing
 from k8sdds.deploy import profiles, software
 from k8sdds.deploy.scripts import shell
@@ -166,7 +166,7 @@ def test_probes_exchange_datagrams() -> None:
 def test_packages_install_only_from_the_bundle(tmp_path: Path, up: Up) -> None:
     folder = small(tmp_path / "bundle").folder
     fetched = {(SUITE, HOST_ARCH): packages.cached(SUITE, HOST_ARCH, lambda _: None)}
-    items = [asdict(item) for item in written.copy_packages(fetched, folder)]
+    items = [asdict(item) for item in copy_packages(fetched, folder)]
     index = json.loads((folder / "bundle.json").read_text())
     (folder / "bundle.json").write_text(json.dumps(index | {"items": index["items"] + items}))
     bundle = Bundle.open(folder)
