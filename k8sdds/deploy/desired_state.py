@@ -49,10 +49,6 @@ class DesiredState:
         """ADDRESS:PORT at which the nodes reach the API server."""
         return host_and_port(self.address(self.control_plane), versions.API_SERVER_PORT)
 
-    def architecture(self, node: str) -> str:
-        """Return a node's architecture."""
-        return self.facts[node].architecture
-
     def address(self, node: str) -> str:
         """Return the address at which the other nodes reach a node: of the first family."""
         return self.addresses(node)[0]
@@ -85,17 +81,9 @@ class DesiredState:
         """Return the hash of a file on a node; empty if the file does not exist."""
         return self.facts[node].pairs("file").get(path, "")
 
-    def symlink_target(self, node: str, path: str) -> str:
-        """Return the target of a symbolic link on a node; empty if there is no such link."""
-        return self.facts[node].pairs("symlink").get(path, "")
-
     def workers(self) -> list[Node]:
         """Return the nodes that join the control plane."""
         return [node for node in self.profile.nodes if not node.is_control_plane]
-
-    def node_names(self) -> list[str]:
-        """Return the names of all nodes."""
-        return [node.name for node in self.profile.nodes]
 
 
 def missing_address(facts: Facts, family: IpFamily, interface: str | None) -> Problem:

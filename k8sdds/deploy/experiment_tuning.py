@@ -43,7 +43,7 @@ def apply(
     """Apply tuning sets and settings of the interface between the nodes; return the facts of each before and after."""
     with _connected(cluster) as (profile, connections):
         # A killed campaign leaves its settings.
-        _undo(profile, connections)
+        _undo(connections)
         before = _gather(profile, connections, sets)
         scripts = {
             machine: tuning.plan(sets, lines, FOLDER, interface).script for machine, lines in before.items()
@@ -53,7 +53,7 @@ def apply(
         after = _gather(profile, connections, sets)
         if interface.mtu and (lost := _lost_packets(connections, interface.mtu, after)):
             # At once: connections between the nodes do not work until then.
-            _undo(profile, connections)
+            _undo(connections)
             raise PrerequisiteError(
                 f"packets of {interface.mtu} bytes do not pass between the nodes: {'; '.join(lost)}",
                 "let the network between the nodes carry packets of this size, or leave out link.mtu",
@@ -72,7 +72,7 @@ def apply(
 def restore(cluster: str, sets: Sequence[str], before: dict[str, Lines]) -> None:
     """Restore the original settings of all machines, and verify that they are those of `before`."""
     with _connected(cluster) as (profile, connections):
-        _undo(profile, connections)
+        _undo(connections)
         after = _gather(profile, connections, sets)
     for machine, lines in after.items():
         # After a failed attempt to apply it, the settings before are not known.
@@ -91,15 +91,15 @@ def _connected(cluster: str) -> Iterator[tuple[Profile, Connections]]:
         yield profile, connections
 
 
-def _undo(profile: Profile, connections: Connections) -> None:
+def _undo(connections: Connections) -> None:
     """Restore the original settings of all machines that have saved ones."""
     script = f"{tuning.undo_script(FOLDER).rstrip()} || exit\n{FORGET_PATH_MTUS}\n"
-    connections.all(lambda host: _run(host, script), [node.name for node in profile.nodes])
+    connections.all(lambda host: _run(host, script), connections.hosts)
 
 
 def _gather(profile: Profile, connections: Connections, names: Sequence[str]) -> dict[str, Lines]:
     script = tuning.facts_script(names, profile.network.interface, FOLDER)
-    outputs = connections.all(lambda host: _run(host, script), [node.name for node in profile.nodes])
+    outputs = connections.all(lambda host: _run(host, script), connections.hosts)
     prefix = "tuning\t"
     return {
         machine: tuple(line.removeprefix(prefix) for line in output.splitlines() if line.startswith(prefix))

@@ -198,7 +198,7 @@ def unsupported(cluster: str, addresses: Mapping[str, str]) -> dict[str, str]:
         return _reason(done.err) if done.code else ""
 
     with Connections(profiles.targets(profile)) as connections:
-        found = connections.all(why, [node.name for node in profile.nodes])
+        found = connections.all(why, connections.hosts)
     return {node: reason for node, reason in found.items() if reason}
 
 
@@ -207,9 +207,7 @@ def restore(cluster: str, dry_run: bool) -> tuple[list[str], dict[str, K8sddsErr
     profile = profiles.deployed(cluster)
     with Connections(profiles.targets(profile)) as connections:
         find = f"ls -d {FOLDER} 2>/dev/null || :"
-        found, failures = connections.each(
-            lambda host: host.run(find).out, [node.name for node in profile.nodes]
-        )
+        found, failures = connections.each(lambda host: host.run(find).out, connections.hosts)
         names = [name for name, text in found.items() if text]
         if not dry_run:
             done, failed = connections.each(_restore_host, names)

@@ -100,7 +100,7 @@ def join(state: DesiredState, node: Node) -> list[Action]:
 @on_control_plane
 def wait_for_nodes(state: DesiredState, node: Node) -> list[Action]:
     """Wait until all nodes are ready, and the network and DNS on them."""
-    names, cluster = state.node_names(), state.cluster
+    names, cluster = [node.name for node in state.profile.nodes], state.cluster
     agents = {state.network.daemonset}
     # Without all nodes of the cluster (--limit), pods on the others may be down.
     complete = set(cluster.ready) <= set(names)

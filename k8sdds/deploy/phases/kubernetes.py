@@ -31,7 +31,9 @@ DROP_IN = text("10-kubeadm.conf")
 def kubernetes(state: DesiredState, node: Node) -> list[Action]:
     """Install kubeadm, kubelet and kubectl, and import the images that a node needs before it joins."""
     install = _from_bundle if state.software.from_bundle else _from_packages
-    images = state.software.images(state.architecture(node.name), node.is_control_plane, state.network.images)
+    images = state.software.images(
+        state.facts[node.name].architecture, node.is_control_plane, state.network.images
+    )
     return install(state, node) + _import(
         state, node, KUBERNETES, images, "import {count} images of Kubernetes and its network"
     )
@@ -44,12 +46,12 @@ def images(state: DesiredState, node: Node) -> list[Action]:
         # With them, no network switch has to wait for an import.
         named = bundled_networks.required(state.profile)
         others = {image for network in named for image in network.images} - {*state.network.images}
-    own = state.software.own_images(state.architecture(node.name), others)
+    own = state.software.own_images(state.facts[node.name].architecture, others)
     return _import(state, node, IMAGES, own, "import {names}")
 
 
 def _from_bundle(state: DesiredState, node: Node) -> list[Action]:
-    architecture = state.architecture(node.name)
+    architecture = state.facts[node.name].architecture
     uploads = tuple(
         upload
         for upload in state.software.binaries(architecture)
@@ -57,10 +59,9 @@ def _from_bundle(state: DesiredState, node: Node) -> list[Action]:
     )
     changed = stale(state, node, {UNIT_FILE: UNIT, DROP_IN_FILE: DROP_IN})
     # Official builds are files where built programs have links: both must be checked after a change of source.
-    links = {
-        path: target for path, target in state.software.links(architecture).items()
-        if state.symlink_target(node.name, path) != target
-    }  # fmt: skip
+    existing = state.facts[node.name].pairs("symlink")
+    wanted = state.software.links(architecture).items()
+    links = {path: target for path, target in wanted if existing.get(path) != target}
     if not uploads and not changed and not links:
         return []
     script = files_script(changed)

@@ -115,7 +115,7 @@ def discovery_objects(state: DesiredState) -> list[apply.Object]:
 
 def exchange_datagrams(state: DesiredState, node: Node, earlier: Sequence[Action]) -> list[Action]:
     """Run the smoke test once for a network and its nodes, and again whenever a deploy changes something."""
-    names = sorted(state.node_names())
+    names = sorted([node.name for node in state.profile.nodes])
     proof = smoke_test.proof(state.network.name, state.network.manifests, names)
     if not node.is_control_plane or not (earlier or state.cluster.proven != proof):
         return []
