@@ -223,7 +223,9 @@ def prune(dry_run: bool = False) -> int:
         if kind == "rootfs" and has_nodes:
             continue
         for number, path in _by_use(cache_folder() / kind):
-            if (number < kept and not _is_unfinished(path)) or path in protected:
+            # What a killed command leaves has such a name.
+            is_unfinished = path.name.startswith(".") or path.suffix == ".new"
+            if (number < kept and not is_unfinished) or path in protected:
                 continue
             freed += remove(path, RECENT_S, dry_run)
     return freed
@@ -255,11 +257,6 @@ def _kinds() -> list[Path]:
 def _entries(folder: Path) -> list[Path]:
     """Return the entries of a folder, without locks and build logs."""
     return [path for path in folder.iterdir() if not path.name.endswith((".lock", ".log"))]
-
-
-def _is_unfinished(path: Path) -> bool:
-    """Return whether a path is a leftover from a command that was killed."""
-    return path.name.startswith(".") or path.suffix == ".new"
 
 
 def _by_use(folder: Path) -> Iterator[tuple[int, Path]]:

@@ -78,7 +78,7 @@ class Layout:
             members = []
             for member in source.getmembers():
                 name = member.name.removeprefix("./").rstrip("/")
-                if name in existing or not name or any(_is_inside(name, top) for top in EXCLUDED):
+                if name in existing or not name or any(f"{name}/".startswith(f"{top}/") for top in EXCLUDED):
                     continue
                 if only and not any(fnmatch.fnmatchcase(name, pattern) for pattern in only):
                     continue
@@ -232,10 +232,6 @@ def _names(archive: Path) -> set[str]:
     """Return the paths in the archive of a root file system."""
     with tarfile.open(archive) as source:
         return {name.removeprefix("./").rstrip("/") for name in source.getnames()}
-
-
-def _is_inside(name: str, folder: str) -> bool:
-    return name == folder or name.startswith(f"{folder}/")
 
 
 def _files(

@@ -86,7 +86,8 @@ def _downloaded(arches: Sequence[str], report: Report) -> Parts:
         return {}
     fetched = _fetched([
         (release, arch) for arch in arches for release in official.RELEASES
-        if source == official.OFFICIAL or not _is_built(release, arch) or _cached(release, arch)
+        if source == official.OFFICIAL or _cached(release, arch)
+        or not all(golang.cached(contents.PROGRAMS[name], arch) for name in release.programs)
     ], report)  # fmt: skip
     unavailable: dict[str, list[str]] = {}
     for (release, _), result in fetched.items():
@@ -152,10 +153,6 @@ def _fetched(
 
 def _cached(release: official.Release, arch: str) -> Provided | None:
     return download.Downloader(official.checksums(), lambda _: None).cached(release, arch)
-
-
-def _is_built(release: official.Release, arch: str) -> bool:
-    return all(golang.cached(contents.PROGRAMS[name], arch) for name in release.programs)
 
 
 def cached_program(name: str) -> Path | None:

@@ -68,11 +68,13 @@ def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
         password=password or "",
         cni_plugins_installed=profile.software.source == "bundle",
     )
+    known = networks.find(network.name)
+    overhead = known.ipv6_overhead if "ipv6" in profile.kubernetes.ip_families else 0
     manifests = spec.render(options, read_manifests(spec.manifest_folder))
     (agent, *_) = find(manifests, "DaemonSet", spec.daemonset)["spec"]["template"]["spec"]["containers"]
     return RenderedNetwork(
         name=network.name,
-        mtu_bytes=network.mtu or _default_mtu(profile),
+        mtu_bytes=network.mtu or known.default_mtu - overhead,
         manifests=tuple(map(_encode_secret, manifests)),
         daemonset=f"DaemonSet/{versions.NETWORK_NAMESPACE}/{spec.daemonset}",
         images=images(manifests),
@@ -88,12 +90,6 @@ def families_obstacle(profile: Profile) -> str:
         return ""
     wanted = f"{profile.name} has ip_families [{', '.join(families)}]"
     return f"{network.name} cannot be installed: {wanted}, and {install.ipv4_only}"
-
-
-def _default_mtu(profile: Profile) -> int:
-    """Return the MTU of pods, in all IP families of the profile, on links of 1500 bytes."""
-    network = networks.find(profile.network.name)
-    return network.default_mtu - (network.ipv6_overhead if "ipv6" in profile.kubernetes.ip_families else 0)
 
 
 def read_manifests(folder: str) -> list[Manifest]:

@@ -76,10 +76,10 @@ class NodeLinks:
         """Return the statistics of each node since `start`. Empty without `start`. Raises like `start`."""
         if not self._clocks_us:
             return {}
-        return self._ask(scripts.STATISTICS, self._read_statistics)
-
-    def _read_statistics(self, node: str, printed: str) -> NodeStatistics:
-        return read_statistics(printed, node, self._states[node], self._clocks_us[node])
+        states, clocks_us = self._states, self._clocks_us
+        return self._ask(
+            scripts.STATISTICS, lambda node, text: read_statistics(text, node, states[node], clocks_us[node])
+        )
 
     def _ask(self, script: str, read: Callable[[str, str], Answer]) -> dict[str, Answer]:
         """Run a script on all nodes, and return what `read` returns for the name and the output of each."""

@@ -67,17 +67,14 @@ def _refuse_example(profile: Profile) -> None:
     examples = [node for node in profile.nodes if node.is_example]
     if not examples:
         return
+    shipped = profile.name if profile.name in PROFILES.names() else "edge-lab"
     first, more = examples[0], f" (and {len(examples) - 1} more)" if examples[1:] else ""
     raise InputError(
         f"{first.where}nodes.{first.name}.address: {first.address} is an example, not the address of a"
         f" machine{more}",
         "write a profile of your machines: k8sdds init profile --node USER@ADDRESS --node …; or copy an"
-        f" example (k8sdds init profile --like {_shipped_name(profile)}) and replace its addresses",
+        f" example (k8sdds init profile --like {shipped}) and replace its addresses",
     )
-
-
-def _shipped_name(profile: Profile) -> str:
-    return profile.name if profile.name in PROFILES.names() else "edge-lab"
 
 
 def _target(profile: Profile, node: Node) -> Target:

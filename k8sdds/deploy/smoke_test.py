@@ -38,11 +38,12 @@ def script(
 
     The network decides whether multicast must pass. `families` are in the order of the pods' addresses.
     """
-    interface = networks.find(network).pod_interface
+    known = networks.find(network)
+    interface, install = known.pod_interface, known.cluster
     parts = [_create_pods(nodes, families[0])]
     # The family of the first addresses last, which multicast uses.
     parts += [_exchange(nodes, interface, index) for index in reversed(range(len(families)))]
-    if len(nodes) > 1 and _carries_multicast(network):
+    if len(nodes) > 1 and known.multicast and not (install and install.host_network_multicast):
         parts.append(_multicast(nodes[0], host_and_port(GROUPS[families[0]], PORT), interface))
     annotation = f"{versions.PROVEN_ANNOTATION}={proven}"
     parts.append(
@@ -97,9 +98,3 @@ def _multicast(node: str, group: str, interface: str) -> str:
     return shell(
         "smoke_multicast", RUN=_RUN, POD=_names([node]), GROUP=group, TIMEOUT_S=str(TIMEOUT_S), INTERFACE=option
     )  # fmt: skip
-
-
-def _carries_multicast(network: str) -> bool:
-    """Return whether multicast must pass between pods on different nodes."""
-    found = networks.find(network)
-    return bool(found.multicast) and not (found.cluster and found.cluster.host_network_multicast)

@@ -56,13 +56,14 @@ class Software:
             for item in self.bundle.binaries(arch)
         )  # fmt: skip
 
-    def has_packages(self, arch: str, suite: str) -> bool:
-        """Return whether packages of a distribution are provided; else nodes use their own sources."""
-        has_bundle = self.profile.software.bundle is not None
-        return self.from_bundle and (has_bundle or (arch, suite) in self.fetched)
-
     def packages(self, arch: str, suite: str) -> tuple[Upload, ...]:
-        """Return the packages of a distribution and their index, to be installed in one folder."""
+        """Return the packages of a distribution and their index, to be installed in one folder.
+
+        Empty if nodes use their own sources.
+        """
+        named = self.profile.software.bundle is not None
+        if not self.from_bundle or not (named or (arch, suite) in self.fetched):
+            return ()
         if (arch, suite) in self.fetched:
             paths = sorted(self.fetched[arch, suite].iterdir())
             files = [(path, oci.file_sha256(path), path.stat().st_size) for path in paths]

@@ -249,7 +249,7 @@ class KubernetesClient:
                 certificate = "certificate" in str(error).lower()
                 if certificate or self._last_outage_s > end:
                     raise PrerequisiteError(
-                        f"{self.server} does not answer: {_one_line(error)}",
+                        f"{self.server} does not answer: {reading.one_line(str(error), 200) or type(error).__name__}",
                         "check the certificates in the kubeconfig"
                         if certificate
                         else f"check that the cluster is up: {self.kubectl} get nodes",
@@ -352,7 +352,3 @@ def _error_message(status: int, body: bytes) -> str:
     except (reading.UnreadableError, KeyError):
         text = reading.one_line(body.decode(errors="replace"), 200)
         return f"the API server answered with status {status}{f': {text}' if text else ''}"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

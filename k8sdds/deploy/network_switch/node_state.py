@@ -50,7 +50,7 @@ class NodeState:
     nft_tables: tuple[str, ...] = ()
     """As `family name`."""
     ip_sets: tuple[str, ...] = ()
-    bpf_programs: tuple[tuple[str, str, str, str], ...] = ()
+    bpf_programs: tuple[tuple[str, ...], ...] = ()
     """Programs at tc: (link, `ingress` or `egress`, preference, name)."""
     files: tuple[str, ...] = ()
     listen_ports: tuple[int, ...] = ()
@@ -89,17 +89,12 @@ def parse(text: str) -> NodeState:
         iptables=iptables,
         nft_tables=tuple(values["nft_table"]),
         ip_sets=tuple(values["set"]),
-        bpf_programs=tuple(map(_bpf_program, values["bpf"])),
+        bpf_programs=tuple(tuple(line.split(" ", 3)) for line in values["bpf"]),
         files=tuple(values["file"]),
         listen_ports=tuple(int(port) for port in values["listens"] if port.isdigit()),
         sessions=frozenset(pair for line in values["session"] for pair in _session(line)),
         missing_programs=tuple(values["missing_program"]),
     )
-
-
-def _bpf_program(line: str) -> tuple[str, str, str, str]:
-    link, way, preference, name = line.split(" ", 3)
-    return link, way, preference, name
 
 
 def _session(line: str) -> Iterator[tuple[str, int]]:

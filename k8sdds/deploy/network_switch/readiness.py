@@ -66,12 +66,11 @@ def missing_connections(expected: AgentConnections, output: str, peers: int) -> 
 
 def _has_route(state: NodeState, pods: Subnet) -> bool:
     """Return whether a route other than the default route leads to all these pods."""
-    for route in state.routes:
-        if route.get("type", "unicast") != "unicast" or route["dst"] == "default":
-            continue
-        if is_inside(pods, ip_network(route["dst"], strict=False)):
-            return True
-    return False
+    return any(
+        route["dst"] != "default" and is_inside(pods, ip_network(route["dst"], strict=False))
+        for route in state.routes
+        if route.get("type", "unicast") == "unicast"
+    )
 
 
 def uses_pod_network(pod: Object) -> bool:

@@ -294,21 +294,18 @@ class _Switch:
             ready, wanted = objects.wait_for_replicas(self.client, agent, READY_S)
             if ready != wanted:
                 raise self._not_ready(["its agents do not start", *self._missing_connections()])
-        while missing := self._missing() or self._missing_connections() or self._not_ready_nodes():
+        while missing := self._missing() or self._missing_connections():
             if time.monotonic() > deadline:
                 # The connections may show why something else is missing.
                 raise self._not_ready(list(dict.fromkeys([*missing, *self._missing_connections()])))
             time.sleep(0.3)
 
-    def _not_ready_nodes(self) -> list[str]:
-        nodes = cluster_objects.nodes(self.client)
-        return [f"{node.name} is not ready" for node in nodes if not node.is_ready]
-
     def _missing(self) -> list[str]:
-        """Return a message for each part of the network that a node does not have yet."""
-        condition = self.spec.ready
-        lines = []
-        states = self._probe()
+        """Return a message for each part of the network that a node does not have yet, and if it is not ready."""
+        condition, states = self.spec.ready, self._probe()
+        lines = [
+            f"{node.name} is not ready" for node in cluster_objects.nodes(self.client) if not node.is_ready
+        ]
         for node in self.nodes:
             missing = readiness.missing(condition, node, states[node.name], self.nodes)
             lines += [f"{node.name}: missing {item}" for item in missing]

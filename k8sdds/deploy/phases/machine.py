@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from k8sdds import versions
 from k8sdds.deploy import tuning
-from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action, Upload
+from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import MARKER
 from k8sdds.deploy.phases.phase import CLAIM, RUNTIME, TUNING, files_script, stale
@@ -120,13 +120,11 @@ def _configure_kernel(node: Node, sysctls: Mapping[str, str], files: Mapping[str
 
 
 def _install_containerd(state: DesiredState, node: Node) -> Action:
-    uploads: tuple[Upload, ...] = ()
     names = " ".join(DEBIAN_PACKAGES)
     install = f"apt-get update -q=2\napt-get install -q=2 -y --no-install-recommends {names}\n"
     facts = state.facts[node.name]
-    release = facts.architecture, facts.values.get("os.VERSION_CODENAME", "")
-    if state.software.has_packages(*release):
-        uploads = state.software.packages(*release)
+    uploads = state.software.packages(facts.architecture, facts.values.get("os.VERSION_CODENAME", ""))
+    if uploads:
         install = shell("install_packages", FOLDER=PACKAGES, PACKAGES=names) + f"rm -rf {PACKAGES}\n"
     return Action(
         node.name, RUNTIME, "install containerd", recording_packages(install), uploads=uploads, timeout_s=900,

@@ -81,7 +81,8 @@ def apply_objects(
     Secrets are passed as a private file. `needs` must be complete before. The action ends when the workloads in
     `wait_for`, named `StatefulSet/NAMESPACE/NAME`, are ready.
     """
-    if is_applied(state, objects):
+    current = state.cluster.objects
+    if all(current.get(apply.identity(manifest)) == apply.stamp(manifest) for manifest in objects):
         return []
     secrets = [manifest for manifest in objects if manifest["kind"] == "Secret"]
     script = apply.apply_script([manifest for manifest in objects if manifest not in secrets])
@@ -93,12 +94,6 @@ def apply_objects(
         script += f"{apply.APPLY} -f {path} >/dev/null\n"
     script += apply.wait_script(wait_for)
     return [Action(state.control_plane, phase, title, script, private=private, needs=needs, timeout_s=300)]
-
-
-def is_applied(state: DesiredState, objects: Sequence[apply.Object]) -> bool:
-    """Return whether the cluster has these stamped objects with the same content."""
-    current = state.cluster.objects
-    return all(current.get(apply.identity(manifest)) == apply.stamp(manifest) for manifest in objects)
 
 
 def delete_objects(

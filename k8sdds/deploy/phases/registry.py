@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from k8sdds.deploy.actions import PRIVATE, Action, PrivateFile
 from k8sdds.deploy.desired_state import DesiredState
@@ -44,8 +45,10 @@ def registry(state: DesiredState, node: Node) -> list[Action]:
     script = files_script(public, old) + _CHECK
     for number, url in enumerate(settings.mirrors):
         path = f"{PRIVATE}/mirror-{number}.toml"
-        private.append(PrivateFile(path, _only_mirror(state, url)))
-        script += f"check {_host(url)} {path}\n"
+        # With these settings, the runtime asks this mirror, and then no other registry.
+        lines = [f'server = "http://{NO_SERVER}"', *_host_settings(state, url)]
+        private.append(PrivateFile(path, "".join(f"{line}\n" for line in lines)))
+        script += f"check {urlsplit(url).netloc} {path}\n"
     script += f"put {HOSTS_FILE} 0600 <{NEW_HOSTS_FILE}\n"
     return [
         Action(
@@ -70,12 +73,6 @@ def files(state: DesiredState) -> dict[str, str]:
     return desired
 
 
-def _only_mirror(state: DesiredState, url: str) -> str:
-    """Return settings with which the runtime asks this mirror, and then no other registry."""
-    lines = [f'server = "http://{NO_SERVER}"', *_host_settings(state, url)]
-    return "".join(f"{line}\n" for line in lines)
-
-
 def _host_settings(state: DesiredState, url: str) -> list[str]:
     table, registry = f"host.{json.dumps(url)}", state.profile.registry
     lines = [f"[{table}]", 'capabilities = ["pull", "resolve"]']
@@ -85,10 +82,6 @@ def _host_settings(state: DesiredState, url: str) -> list[str]:
         token = base64.b64encode(state.login.encode()).decode()
         lines += [f"[{table}.header]", f'Authorization = "Basic {token}"']
     return lines
-
-
-def _host(url: str) -> str:
-    return url.partition("://")[2].partition("/")[0]
 
 
 def _certificate(path: Path) -> str:
