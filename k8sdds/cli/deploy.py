@@ -50,9 +50,11 @@ def deploy(
     if dry_run and not flow.machines_exist(loaded):
         _show_incomplete(loaded, flow.missing_software(loaded, print_note), (), as_json, create=True)
         return
-    options = flow.Options(limit or (), allow_reboot, dry_run, ssh.connect, force)
     with _Terminal(yes) as terminal:
-        deployed = flow.deploy(loaded, options, terminal)
+        deployed = flow.deploy(
+            loaded, terminal, limit=limit or (), allow_reboot=allow_reboot, dry_run=dry_run, force=force,
+            connect=ssh.connect,
+        )  # fmt: skip
     if dry_run:
         if deployed.missing:
             _show_incomplete(loaded, deployed.missing, deployed.notes, as_json)

@@ -208,10 +208,10 @@ def destroy(
     from k8sdds.deploy import destroy as flow
 
     loaded = load_profile(profile)
-    options = flow.Options(purge, ssh.connect, dry_run, force)
     destroyed = flow.destroy(
-        loaded, options, lambda question: confirm(question, yes), ActionProgress, print_note
-    )
+        loaded, lambda question: confirm(question, yes), ActionProgress, print_note,
+        purge=purge, dry_run=dry_run, force=force, connect=ssh.connect,
+    )  # fmt: skip
     if dry_run and destroyed.changed:
         for action in destroyed.actions:
             print_line(f"would change {action.node}: {action.title}")

@@ -46,20 +46,6 @@ Note = Callable[[str], None]
 REBOOT_QUESTION = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options of `k8sdds deploy`."""
-
-    limit: Sequence[str] = ()
-    """Nodes to change. Empty for all nodes. Other workers may be unreachable."""
-    allow_reboot: bool = False
-    """Whether machines may be rebooted to enable the memory cgroup."""
-    dry_run: bool = False
-    connect: Connect = Connections
-    force: bool = False
-    """Whether to change the cluster although a campaign is running on it."""
-
-
 class Interface(Protocol):
     """Report to the user, and ask for confirmation."""
 
@@ -113,49 +99,60 @@ class MachineSurvey:
         raise InputError(text)
 
 
-def deploy(profile: Profile, options: Options, interface: Interface) -> DeployResult:
+def deploy(
+    profile: Profile,
+    interface: Interface,
+    *,
+    limit: Sequence[str],
+    allow_reboot: bool,
+    dry_run: bool,
+    force: bool,
+    connect: Connect,
+) -> DeployResult:
     """Build, complete or update the cluster of a profile.
 
-    With `options.dry_run`, local nodes must exist already and nothing is changed, including the cache.
+    `limit` has the nodes to change, and is empty for all; other workers may be unreachable. `allow_reboot` lets
+    machines reboot to enable the memory cgroup. `force` changes the cluster although a campaign is running on it. With
+    `dry_run`, local nodes must exist already and nothing is changed, including the cache.
     """
     # The second check for campaigns does not repeat the notes of the first.
     note: Note = functools.cache(interface.note)
     with record.locked(profile.name):
         create_nodes = not machines_exist(profile)
         if create_nodes:
-            note = _confirm_local_nodes(profile, options.force, interface.confirm, note)
-        bundle = None if options.dry_run else create_machines(profile, note)
+            note = _confirm_local_nodes(profile, force, interface.confirm, note)
+        bundle = None if dry_run else create_machines(profile, note)
         note(f"connecting to {len(profile.nodes)} machines, and gathering facts")
-        with options.connect(profiles.targets(profile)) as connections:
+        with connect(profiles.targets(profile)) as connections:
 
             def ask(confirm: Callable[[], None]) -> None:
                 host = connections.hosts[profile.control_plane.name]
-                running_campaigns.ask(partial(running_campaigns.refuse, host, options.force), note, confirm)
+                running_campaigns.ask(partial(running_campaigns.refuse, host, force), note, confirm)
 
-            part, machines = restrict(profile, survey(profile, connections), options.limit)
-            may_reboot = options.allow_reboot and not options.dry_run
-            if may_reboot and (names := machines_to_reboot(part, machines, options.limit)):
+            part, machines = restrict(profile, survey(profile, connections), limit)
+            may_reboot = allow_reboot and not dry_run
+            if may_reboot and (names := machines_to_reboot(part, machines, limit)):
                 ask(lambda: interface.confirm(REBOOT_QUESTION.format(", ".join(names))))
                 enable_memory_cgroup(names, machines, connections, note)
-                part, machines = restrict(profile, survey(profile, connections), options.limit)
+                part, machines = restrict(profile, survey(profile, connections), limit)
             machines.raise_problems(profile)
             missing: dict[str, int] = {}
             with contextlib.ExitStack() as frozen:
-                if options.dry_run:
+                if dry_run:
                     missing = frozen.enter_context(cache.frozen())
                 state = desired_state(part, machines.facts, bundle, note)
             if missing:
                 return DeployResult((), machines.notes, len(part.nodes), missing=missing)
             state = replace(state, left_out=[node for node in profile.nodes if node not in part.nodes])
-            actions = plan_within(state, options.limit)
-            if actions and not options.dry_run:
+            actions = plan_within(state, limit)
+            if actions and not dry_run:
                 if not create_nodes:
                     ask(lambda: interface.confirm_plan(actions, machines.notes))
                 for line in machines.notes:
                     note(line)
                 with interface.progress(actions) as observer:
                     apply_plan(profile, state, actions, connections, observer)
-            elif not options.dry_run:
+            elif not dry_run:
                 write_kubeconfig(profile, state.software, connections)
     return DeployResult(actions, machines.notes, len(part.nodes), state.software.origin)
 
@@ -256,8 +253,10 @@ def machines_to_reboot(profile: Profile, machines: MachineSurvey, limit: Collect
         if fixes.lacks_memory_cgroup(machine) and (not limit or name in limit)
     ]
     if names:
-        enabled = {name: fixes.with_memory_cgroup(machines.facts[name]) for name in names}
-        problems = preflight.check(profile, {**machines.facts, **enabled})
+        fixed = dict(machines.facts)
+        for name in names:
+            fixed[name] = replace(fixed[name], values={**fixed[name].values, "controllers": "memory"})
+        problems = preflight.check(profile, fixed)
         replace(machines, problems=problems).raise_problems(profile)
     return names
 

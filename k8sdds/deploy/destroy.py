@@ -34,19 +34,6 @@ _PURGE = shell("purge", STATE=STATE)
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options of `k8sdds destroy`."""
-
-    purge: bool = False
-    """Whether to remove packages that deploy installed, and the logs on this machine."""
-    connect: Connect = Connections
-    dry_run: bool = False
-    """Whether to change nothing, and only return what would be done."""
-    force: bool = False
-    """Whether to destroy the cluster although a campaign is running on it."""
-
-
-@dataclass(frozen=True)
 class Destroyed:
     """Result of a destroy."""
 
@@ -60,45 +47,55 @@ class Destroyed:
 
 def destroy(
     profile: Profile,
-    options: Options,
     confirm: Callable[[str], None],
     progress: Callable[[Sequence[Action]], AbstractContextManager[Observer]],
     note: Callable[[str], None],
+    *,
+    purge: bool,
+    dry_run: bool,
+    force: bool,
+    connect: Connect,
 ) -> Destroyed:
     """Destroy the cluster of a profile and delete its record; delete local nodes, restore other machines.
 
     `confirm` asks the user, and raises if the answer is no, or cannot be given; `progress` shows that of a plan.
+    `purge` removes packages that deploy installed, and the logs on this machine. With `dry_run`, nothing is changed.
+    `force` destroys the cluster although a campaign is running on it.
     """
     if profile.provider == "local":
-        return _delete_local_nodes(profile, options, confirm, note)
-    with record.locked(profile.name), options.connect(profiles.targets(profile)) as connections:
+        return _delete_local_nodes(profile, dry_run, force, confirm, note)
+    with record.locked(profile.name), connect(profiles.targets(profile)) as connections:
         machines = survey(profile, connections)
-        actions = plan(profile, machines, options.purge)
-        if options.dry_run:
+        actions = plan(profile, machines, purge)
+        if dry_run:
             return Destroyed(bool(actions), actions=actions)
         if actions:
             control_plane = connections.hosts[profile.control_plane.name]
             names = ", ".join(dict.fromkeys(action.node for action in actions))
             running_campaigns.ask(
-                partial(running_campaigns.refuse, control_plane, options.force), note,
+                partial(running_campaigns.refuse, control_plane, force), note,
                 lambda: confirm(f"Destroy cluster {profile.name} on these machines: {names}?"),
             )  # fmt: skip
             with progress(actions) as observer:
                 apply_plan(profile, machines, actions, connections, observer)
-    record.delete(profile.name, keep_logs=not options.purge)
+    record.delete(profile.name, keep_logs=not purge)
     return Destroyed(bool(actions), actions=actions)
 
 
 def _delete_local_nodes(
-    profile: Profile, options: Options, confirm: Callable[[str], None], note: Callable[[str], None]
+    profile: Profile,
+    dry_run: bool,
+    force: bool,
+    confirm: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> Destroyed:
     names = list(local_nodes.existing(profile))
     if not names and record.read(profile.name) is None:
         return Destroyed(False)
-    if options.dry_run:
+    if dry_run:
         return Destroyed(True, names)
     running_campaigns.ask(
-        partial(running_campaigns.refuse_on_local_nodes, profile, options.force), note,
+        partial(running_campaigns.refuse_on_local_nodes, profile, force), note,
         lambda: confirm(f"Delete the local nodes {', '.join(names)} and all their data?"),
     )  # fmt: skip
     with record.locked(profile.name):

@@ -154,12 +154,6 @@ def lacks_memory_cgroup(facts: Facts) -> bool:
     return "memory" not in facts.values.get("controllers", "").split() and bool(facts.values.get("boot_file"))
 
 
-def with_memory_cgroup(facts: Facts) -> Facts:
-    """Return the facts of a machine as they are after its memory cgroup is enabled."""
-    controllers = facts.values.get("controllers", "") + " memory"
-    return replace(facts, values={**facts.values, "controllers": controllers})
-
-
 def changed_line(line: str) -> str:
     """Return a kernel command line with the parameters that the kubelet requires, and none that conflict."""
     parameters = [parameter for parameter in line.split() if parameter != "cgroup_disable=memory"]

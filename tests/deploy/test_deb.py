@@ -15,21 +15,7 @@ from k8sdds.system import debian_release
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="a chroot needs root")]
 CHECKOUT = Path(__file__).parents[2]
 TIMEOUT_S = 1800
-# Mounts that disappear with the namespace. The system is the root of the mount namespace instead of a chroot, because
-# the kernel refuses user namespaces to processes in a chroot, and the pods of the lab are such processes.
-INSIDE = """
-set -e
-mount --bind "$1" "$1"
-mount -t proc proc "$1/proc"
-mount --rbind /sys "$1/sys"
-mount --rbind /dev "$1/dev"
-mount -t tmpfs tmpfs "$1/run"
-cd "$1"; shift
-pivot_root . .
-umount --lazy .
-cd /
-exec "$@"
-"""
+INSIDE = (Path(__file__).parent / "scripts/inside.sh").read_text()
 
 
 class Machine:

@@ -28,18 +28,7 @@ networks: [flannel-hostgw, kube-router, weavenet]
 """
 INSTALLED = ("containerd", "runc", "conntrack", "socat", "ethtool", "ebtables", "ipset")
 """Packages that a fresh machine of the distribution does not have."""
-# Counts packets to addresses outside of the cluster.
-WATCH = """
-table inet watch {
-  chain outgoing { type filter hook output priority -500; jump strangers; }
-  chain forwarded { type filter hook forward priority -500; jump strangers; }
-  chain strangers {
-    ip daddr 10.88.0.1 udp dport 53 counter comment "names"
-    ip daddr != { 10.88.0.0/24, 10.244.0.0/16, 10.96.0.0/12, 127.0.0.0/8, 224.0.0.0/4 } counter comment "elsewhere"
-    ip6 daddr != { fe80::/10, ff00::/8, ::1 } counter comment "elsewhere6"
-  }
-}
-"""
+WATCH = (Path(__file__).parent / "scripts/watch.nft").read_text()
 
 
 def run_offline(state: Path, *args: str) -> subprocess.CompletedProcess[str]:

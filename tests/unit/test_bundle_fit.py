@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from k8sdds.bundle.contents import HOST_ARCH
@@ -29,29 +31,8 @@ def test_the_architectures_of_a_profile() -> None:
         architectures_of(other, [])
 
 
-DEB822 = """\
-Types: deb
-URIs: http://mirror.example/debian
-Suites: bookworm bookworm-updates
-Components: main
-
-Types: deb
-URIs: http://mirror.example/debian-security
-Suites: bookworm-security
-Components: main
-
-Types: deb
-URIs: https://other.example
-Suites: nodistro
-Architectures: amd64
-"""
-LINES = """\
-# deb http://mirror.example/debian bookworm contrib
-deb http://mirror.example/debian bookworm main
-deb [arch=amd64] https://other.example bookworm stable
-deb http://mirror.example/debian-security bookworm-security main
-deb https://third.example cloud main
-"""
+SOURCES = Path(__file__).parent / "recorded" / "apt"
+DEB822, LINES = ((SOURCES / f"debian.{kind}").read_text() for kind in ("sources", "list"))
 
 
 def test_entries_of_the_distribution_in_apt_sources() -> None:
