@@ -11,10 +11,9 @@ from k8sdds.nodes.cluster import (
     exec_argv,
     forward,
     give_real_time_priority,
-    link_down,
-    link_up,
     ls,
     run,
+    set_link,
     stop,
     up,
 )
@@ -24,5 +23,5 @@ from k8sdds.nodes.spec import LocalNode, NodeLink, NodeSpec, SharedFolder
 __all__ = [
     "LocalNode", "NodeLink", "NodeSpec", "SharedFolder",
     "clean", "connect", "damaged", "down", "exec_argv", "forward", "give_real_time_priority",
-    "link_down", "link_up", "ls", "run", "stop", "up",
+    "ls", "run", "set_link", "stop", "up",
 ]  # fmt: skip

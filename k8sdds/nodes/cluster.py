@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from k8sdds.bundle import cache
 from k8sdds.nodes import access, cgroups, machine, records, switch
@@ -129,17 +130,8 @@ def stop(cluster: str, name: str) -> None:
         machine.halt(_known(cluster, name), name)
 
 
-def link_down(cluster: str, name: str) -> None:
-    """Disconnect a node from the switch."""
-    _set_link(cluster, name, "down")
-
-
-def link_up(cluster: str, name: str) -> None:
-    """Connect a node to the switch again."""
-    _set_link(cluster, name, "up")
-
-
-def _set_link(cluster: str, name: str, state: str) -> None:
+def set_link(cluster: str, name: str, state: Literal["up", "down"]) -> None:
+    """Connect a node to the switch, or disconnect it."""
     switch.sandbox_of(_known(cluster, name)).run(["ip", "link", "set", "dev", name, state])
 
 

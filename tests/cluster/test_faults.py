@@ -60,9 +60,9 @@ class Victims:
 
     def link_cut(self) -> None:
         node = self._pod("sub0")["spec"]["nodeName"]
-        nodes.link_down(self.cluster.name, node)
+        nodes.set_link(self.cluster.name, node, "down")
         time.sleep(CUT_S)
-        nodes.link_up(self.cluster.name, node)
+        nodes.set_link(self.cluster.name, node, "up")
 
     def api_server_restarted(self) -> None:
         self._on(self.cluster.nodes[0], "sh", "-c", _killing("kube-apiserver ", "TERM"))

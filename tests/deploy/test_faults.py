@@ -186,13 +186,13 @@ def node_stops_while_it_joins(site: Faulty) -> None:
 
 
 def network_is_cut_during_deploy(site: Faulty) -> None:
-    cutting = site.when("head", "kubeadm", lambda: nodes.link_down(site.name, "head"))
+    cutting = site.when("head", "kubeadm", lambda: nodes.set_link(site.name, "head", "down"))
     site.fails(r"head: control plane: could not create", "connection was lost|cannot be reached")
     cutting.join(60)
     assert not cutting.is_alive()
     # The next deploy reports at once that the machine cannot be reached.
     site.fails(r"head: cannot be reached")
-    nodes.link_up(site.name, "head")
+    nodes.set_link(site.name, "head", "up")
     site.becomes_ready()
 
 

@@ -115,7 +115,7 @@ def test_destroy_restores_the_state_before_deploy(site: Machines) -> None:
 def check_commands_with_a_worker_down(site: Machines) -> None:
     """Every command reports the worker that cannot be reached; commands that can continue without it do so."""
     profile = str(site.profile)
-    nodes.link_down(NAME, "work")
+    nodes.set_link(NAME, "work", "down")
     try:
         for args in (
             ("deploy", profile, "--yes"),
@@ -136,7 +136,7 @@ def check_commands_with_a_worker_down(site: Machines) -> None:
             names = opened.getnames()
         assert {"logs/head/kubelet.txt", "logs/work/unreached.txt", "logs/deploy/work.log"} <= set(names)
     finally:
-        nodes.link_up(NAME, "work")
+        nodes.set_link(NAME, "work", "up")
     site.deploy()
     assert site.deploy() == "no changes\n"
 

@@ -105,10 +105,10 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
         # At once, since the others remember its hardware address, which it still has.
         nodes.run("life", "two", ["ping", "-c", "1", "-W", "5", "one"])
 
-        nodes.link_down("life", "one")
+        nodes.set_link("life", "one", "down")
         with pytest.raises(PrerequisiteError):
             nodes.run("life", "two", ["ping", "-c", "1", "-W", "1", "one"])
-        nodes.link_up("life", "one")
+        nodes.set_link("life", "one", "up")
         # The neighbour is remembered as lost for a moment.
         again = "for i in $(seq 60); do ping -c 1 -W 1 one && exit; sleep 0.3; done; exit 1"
         nodes.run("life", "two", ["sh", "-c", again])
@@ -206,8 +206,8 @@ def test_everything_ends_with_a_killed_holder(tmp_path: Path) -> None:
     before = traces(tmp_path)
     # A name that `ip` has another use for.
     created = nodes.up("killed", [nodes.NodeSpec("master", boot="sshd")])
-    nodes.link_down("killed", "master")
-    nodes.link_up("killed", "master")
+    nodes.set_link("killed", "master", "down")
+    nodes.set_link("killed", "master", "up")
     known = records.read("killed")
     os.kill(known.holder[0], signal.SIGKILL)
     await_end("killed", "master")
