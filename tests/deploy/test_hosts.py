@@ -313,15 +313,6 @@ def test_failures_of_a_proxy_command(farm: Farm) -> None:
         assert message in failures["alpha"], failures
 
 
-def test_unknown_host_key_is_refused_until_it_is_accepted(farm: Farm) -> None:
-    targets = farm.add("alpha", known=False)
-    failures = failures_of(targets)
-    assert "host key is not known" in failures["alpha"]
-    assert "--accept-new-host-keys" in failures["alpha"] and not farm.known_hosts.exists()
-    assert gather_values(targets, accept=True) == ({"alpha": "alpha"}, {})
-    assert gather_values(targets) == ({"alpha": "alpha"}, {})
-
-
 def test_changed_host_key_is_always_refused(farm: Farm) -> None:
     targets = farm.add("alpha")
     server = farm.servers["alpha"]
@@ -332,14 +323,6 @@ def test_changed_host_key_is_always_refused(farm: Farm) -> None:
         failures = failures_of(targets, accept=accept)
         assert "host key has changed" in failures["alpha"]
         assert "ssh-keygen -R" in failures["alpha"]
-
-
-def test_machine_that_is_down_does_not_affect_others(farm: Farm) -> None:
-    targets = farm.add("alpha", "beta")
-    farm.servers["beta"].stop()
-    results, failures = gather_values(targets)
-    assert results == {"alpha": "alpha"}
-    assert "cannot be reached" in failures["beta"] and "→" in failures["beta"]
 
 
 def test_refused_login_has_a_remedy(farm: Farm) -> None:

@@ -49,5 +49,6 @@ def test_unknown_host_keys_are_accepted_on_request(farm: Farm, k8sdds: Command, 
     command += ("--ssh-config", str(ssh_config))
     ended = k8sdds(*command)
     assert ended.returncode == 3 and "host key is not known" in ended.stderr and not ended.stdout
+    assert "--accept-new-host-keys" in ended.stderr and not farm.known_hosts.exists()
     ended = k8sdds(*command, "--accept-new-host-keys")
     assert ended.returncode == 0 and profiles.parse(ended.stdout, "lab.yaml").control_plane.name == "alpha"

@@ -38,15 +38,6 @@ def test_jump_hosts(tmp_path: Path) -> None:
     ]
 
 
-def test_no_connection_is_opened_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fabric.Connection.open", lambda connection: pytest.fail("connected"))
-    with Connections([Target("alpha")]) as connections:
-        host = connections.hosts["alpha"]
-    with pytest.raises(HostError, match="interrupted") as ended:
-        host.run("true")
-    assert ended.value.remedy
-
-
 def test_a_missing_openssh_client_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(PrerequisiteError, match=r"^ssh is missing\n  → install openssh-client$"):
