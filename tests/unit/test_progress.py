@@ -73,7 +73,7 @@ def test_deploy_does_not_change_the_current_testbed(
     done = flow.DeployResult(
         [Action("control", "runtime", "load modules", ":")], node_count=3, software="bundle"
     )
-    monkeypatch.setattr(flow, "deploy", lambda *_: done)
+    monkeypatch.setattr(flow, "deploy", lambda *_, **__: done)
     command.deploy("one-machine", yes=True)
     assert selection.read() == before
     lines = capsys.readouterr().out.splitlines()
