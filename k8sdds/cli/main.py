@@ -9,9 +9,8 @@ import os
 import stat
 import sys
 import traceback
-from functools import cache
 from tempfile import NamedTemporaryFile
-from typing import TextIO
+from typing import Any, TextIO
 
 from k8sdds import __version__
 from k8sdds.cli.terminal import print_error
@@ -97,83 +96,59 @@ def _report_defect(error: Exception) -> int:
     return INTERNAL_ERROR
 
 
-class LossyStream(io.TextIOWrapper):
-    """A text stream that discards everything after its first error, so that the command continues.
+class LossyFile(io.FileIO):
+    """The file of a standard stream that discards everything after its first error, so that the command continues.
 
     The terminal may be closed, or the disk full; output is the least valuable part of a command that measures or
     changes machines.
-
-    Args:
-        stream: The stream to replace; its file is used.
-        null: A descriptor of /dev/null, opened in advance: no further one may be available at the error.
     """
 
-    def __init__(self, stream: TextIO, null: int) -> None:
-        stream.flush()
-        self._null = null
-        self.error: OSError | None = None
-        """The error; None if everything was written, or the reader has ended, such as `head` or a terminal."""
-        super().__init__(
-            io.BufferedWriter(io.FileIO(stream.fileno(), "wb", closefd=False)),
-            encoding=stream.encoding,
-            errors=stream.errors,
-            line_buffering=stream.isatty() or stream is sys.stderr,
-        )
+    failed = False
+    fault: OSError | None = None
+    """The error, unless the reader has ended, such as `head` or a terminal."""
 
-    def write(self, text: str) -> int:
-        """Write text, unless an error has occurred."""
-        try:
-            return super().write(text)
-        except OSError as error:
-            self._discard(error)
-            return len(text)
-
-    def flush(self) -> None:
-        """Write what is buffered, unless an error has occurred."""
-        try:
-            super().flush()
-        except OSError as error:
-            self._discard(error)
-
-    def _discard(self, error: OSError) -> None:
-        terminal_closed = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self.fileno()).st_mode)
-        if not isinstance(error, BrokenPipeError) and not terminal_closed:
-            self.error = error
-        # What is still buffered goes to /dev/null too.
-        os.dup2(self._null, self.fileno())
+    def write(self, data: Any) -> int:
+        """Write data, unless an error has occurred."""
+        if not self.failed:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self.failed = True
+                terminal_closed = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self.fileno()).st_mode)
+                if not isinstance(error, BrokenPipeError) and not terminal_closed:
+                    self.fault = error
+        return memoryview(data).nbytes
 
 
 def protect() -> None:
     """Replace stdout and stderr by streams whose errors do not stop the command."""
-    null = _open_null()
-    sys.stdout, sys.stderr = _lossy(sys.stdout, null), _lossy(sys.stderr, null)
+    # Closed standard streams become /dev/null: files of the command would get their numbers otherwise.
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdout, sys.stderr = _lossy(sys.stdout, 1), _lossy(sys.stderr, 2)
+
+
+def _lossy(stream: TextIO | None, number: int) -> TextIO:
+    if stream is not None:
+        stream.flush()
+    file = LossyFile(stream.fileno() if stream else number, "wb", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(file),
+        encoding=stream.encoding if stream else "utf-8",
+        errors=stream.errors if stream else None,
+        line_buffering=number == 2 or file.isatty(),
+    )
 
 
 def lost_output() -> PrerequisiteError | None:
     """Flush stdout; return the error if some of it was lost to a fault of this machine."""
-    stdout = sys.stdout
-    if isinstance(stdout, LossyStream):
-        stdout.flush()
-    error = stdout.error if isinstance(stdout, LossyStream) else None
-    if error is None:
+    file = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(file, LossyFile):
+        sys.stdout.flush()
+    if not isinstance(file, LossyFile) or file.fault is None:
         return None
+    reason = file.fault.strerror
     return PrerequisiteError(
-        f"cannot write the output: {error.strerror}", "free space, or redirect it to another place"
+        f"cannot write the output: {reason}", "free space, or redirect it to another place"
     )
-
-
-@cache
-def _open_null() -> int:
-    """Return a descriptor of /dev/null.
-
-    Closed standard streams become /dev/null too: files of the command would get their numbers otherwise.
-    """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(descriptor, True)
-    return descriptor
-
-
-def _lossy(stream: TextIO | None, null: int) -> TextIO:
-    if stream is None:  # it was closed when the command started
-        return open(os.devnull, "w", encoding="utf-8")
-    return LossyStream(stream, null)

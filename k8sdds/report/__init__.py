@@ -67,13 +67,12 @@ def summarize(run: RunFolder) -> dict[str, Any]:
     from k8sdds.report import caveats, summary
     from k8sdds.report import content as contents
     from k8sdds.report.winner import winner_sentences
-    from k8sdds.system.numbers import finite
     from k8sdds.workloads import HEADLINES
 
     content = contents.read(run)
     testbed = content.campaign.get("testbed")
     first = ("quantity", UNIT, *CONDITION)  # the columns that identify a row
-    data = {
+    return {
         "schema": 1,
         "campaign": content.campaign.get("campaign"),
         "experiment": content.campaign.get("experiment"),
@@ -104,5 +103,3 @@ def summarize(run: RunFolder) -> dict[str, Any]:
         "warnings": [{"warning": text, "trials": n} for text, n in content.warnings],
         "missing": missing.by_network(content.best),
     }  # fmt: skip
-    values: dict[str, Any] = finite(data)
-    return values

@@ -13,7 +13,7 @@ from typing import Any
 
 from k8sdds.analysis import background_cost, missing
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.report import export, profiles
+from k8sdds.report import export, fact_tables, profiles
 from k8sdds.report.content import Content
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
@@ -78,6 +78,7 @@ def _tables(content: Content) -> dict[str, list[Row]]:
         "trials": [
             tidy.with_text(row) | {"warnings": json.dumps(row["warnings"])} for row in content.attempts
         ],
+        "paths": fact_tables.path_rows(content),
         "upkeep": background_cost.by_block(content.run),
         "tops": background_cost.top_readings(content.run),
         "invalid": [{name: row[name] for name in INVALID_COLUMNS} for row in content.invalid],

@@ -10,9 +10,10 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pydantic_core
+
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
-from k8sdds.system.numbers import finite
 
 if TYPE_CHECKING:
     from k8sdds.report.figures import Figure
@@ -49,7 +50,7 @@ def write(
 
 def to_json(data: Any) -> str:
     """Return data as JSON; what JSON does not have becomes null (infinities and NaN) or text, such as a path."""
-    return json.dumps(finite(data), indent=1, ensure_ascii=False, allow_nan=False, default=str)
+    return pydantic_core.to_json(data, indent=1, inf_nan_mode="null", fallback=str).decode()
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:

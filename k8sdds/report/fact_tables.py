@@ -1,4 +1,4 @@
-"""Build the tables of facts in report.html: networks, testbed, background cost and attempts."""
+"""Build the tables of facts in report.html: networks, paths, testbed, background cost and attempts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from k8sdds.analysis.comparison import installed_networks, network_software
 from k8sdds.analysis.conditions import UNIT, describe
 from k8sdds.model.axis import payload
 from k8sdds.networks import NETWORKS, known_names
+from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.table import Cell, Table
 from k8sdds.report.tables import network
 from k8sdds.results import fingerprint as fingerprints
-from k8sdds.system.grouping import Row
+from k8sdds.system.grouping import Row, grouped
 
 MIB = 2**20
 
@@ -59,6 +60,15 @@ _OBSERVED = {
     "conntrack": "conntrack", "rules": "rules", "rules_matched": "matched per packet", "programs": "BPF programs",
 }  # fmt: skip
 """Keys of a fingerprint with the heads of their columns."""
+_PATHS = (
+    "MTUs in bytes, what the network adds, and packets that were dropped at each place on the path in the measured"
+    " intervals of all valid trials; – not counted."
+)
+_DROPS = {
+    "udp_send_buffer_errors": "send buffer", "interface_drops": "pods' interfaces", "ip_reassembly_fails": "reassembly",
+    "udp_receive_buffer_errors": "receive buffer",
+}  # fmt: skip
+"""Counters of dropped packets with the heads of their columns, from publisher to subscriber."""
 
 
 def background(content: Content) -> list[Table]:
@@ -169,6 +179,58 @@ def _facts_of(fact: dict[str, Any], trial: Row) -> list[str]:
         "unknown" if encryption is None else str(encryption) or "none", get("multicast") or "no", get("engine") or "–",
         get("fidelity"), "; ".join(filter(None, notes)),
     ]  # fmt: skip
+
+
+def paths(content: Content) -> list[Table]:
+    """Return the table of the paths of samples that crossed a link."""
+    rows = []
+    for row in path_rows(content):
+        added = "" if row["added_bytes"] is None else f" +{row['added_bytes']} B"
+        texts = [
+            row["pod_mtu_bytes"] or "?", f"{row['added']}{added}{', too large' if row['too_large'] else ''}" or "?",
+            row["link_mtu_bytes"] or "?", *("–" if row[name] is None else row[name] for name in _DROPS), row["lost"],
+            row["trials"],
+        ]  # fmt: skip
+        rows.append([network(content, row["network"]), *(Cell(str(text)) for text in texts)])
+    heads = [
+        "network", "MTU of pods", "added", "MTU of links", *_DROPS.values(), "samples lost", "trials",
+    ]  # fmt: skip
+    return _filled(Table("Paths, MTUs and dropped packets", heads, rows, _PATHS))
+
+
+def path_rows(content: Content) -> list[Row]:
+    """Return a row for each path through a network: MTUs, what the network adds, and the sums of dropped packets.
+
+    `too_large` is whether the largest packet of a pod exceeds the MTU of the link with the headers of the network.
+    """
+    crossing = (row for setting in content.settings for row in setting.trials)
+    crossing = (row for row in crossing if row["drops"] and row["transport"] != "shared-memory")
+    groups = grouped(
+        crossing, lambda row: (content.networks.index(row[UNIT]), row["mtu_bytes"], _link_mtu(row))
+    )
+    rows = []
+    for key in sorted(groups, key=lambda key: [number or 0 for number in key]):
+        (label, pod, link), trials = (content.networks[key[0]], *key[1:]), groups[key]
+        found = fingerprints.first(trials)
+        added = found.added_bytes if found else None
+        counts = {name: [row["drops"].get(name) for row in trials] for name in _DROPS}
+        known = {name: [count for count in each if count is not None] for name, each in counts.items()}
+        rows.append({
+            "network": label, "pod_mtu_bytes": pod, "link_mtu_bytes": link,
+            "added": found.value("outer_protocol").replace("none", "as sent") if found else "", "added_bytes": added,
+            "too_large": bool(added and pod and link and pod + added > link),
+            **{name: sum(each) if each else None for name, each in known.items()},
+            "lost": sum(row["lost"] or 0 for row in trials), "trials": len(trials),
+        })  # fmt: skip
+    return rows
+
+
+def _link_mtu(row: Row) -> int | None:
+    """Return the MTU of the nodes' links; None means a cluster's, which only trials with `link.mtu` record."""
+    links = (row["node_links"] or {}).values()
+    recorded = [link.get("mtu_bytes") for link in links if isinstance(link, dict)]
+    known = [int(mtu) for mtu in (*recorded, row.get("link_mtu")) if isinstance(mtu, int | float)]
+    return min(known) if known else LINK_MTU if row["testbed"] == "lab" else None
 
 
 def testbed(content: Content) -> list[Table]:

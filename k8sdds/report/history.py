@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
+
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.openmetrics.exposition import generate_latest
 
 from k8sdds.analysis.history import COLUMNS, FALSE_ALARMS, Run, Series, rows
 from k8sdds.report import export, formats
@@ -119,18 +121,12 @@ _GAUGES = {
 
 
 def _openmetrics(every: Sequence[Row]) -> str:
-    settings = [
-        name for name in COLUMNS[: COLUMNS.index("runs")] if any(row[name] is not None for row in every)
-    ]
-    lines = []
+    every_setting = COLUMNS[: COLUMNS.index("runs")]
+    settings = [name for name in every_setting if any(row[name] is not None for row in every)]
+    registry = CollectorRegistry()
     for column, (name, meaning) in _GAUGES.items():
-        lines += [f"# TYPE {name} gauge", f"# HELP {name} {meaning}"]
+        gauge = Gauge(name, meaning, settings, registry=registry)
         for row in (row for row in every if row[column] is not None):
-            # JSON escapes the same characters as label values do.
-            labels = (
-                f"{key}={json.dumps(str(row[key]), ensure_ascii=False)}"
-                for key in settings
-                if row[key] is not None
-            )
-            lines.append(f"{name}{{{','.join(labels)}}} {float(row[column]):.10g}")
-    return "\n".join([*lines, "# EOF", ""])
+            gauge.labels(*("" if row[key] is None else row[key] for key in settings)).set(row[column])
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return text.decode()

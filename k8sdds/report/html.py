@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 2000
 """Maximum number of rows in the table of all attempts. Browsers are slow with more; trials.csv has all rows."""
 
-_DETAILS = ("protection", "fairness", "timeline", "topology")
+_DETAILS = ("protection", "fairness", "timeline", "paths")
 """Sections of figures that explain the results: their tables are folded, and their figures if they have no tables."""
 
 _FIGURE_SECTIONS = {
@@ -37,7 +37,7 @@ _FIGURE_SECTIONS = {
     "trade-off": "Throughput against latency",
     "fairness": "Subscribers of a trial",
     "timeline": "Throughput over time",
-    "topology": "Paths, MTUs and dropped packets",
+    "paths": "Paths, MTUs and dropped packets",
     "resources": "CPU time",
     "profile": "Where the CPU time goes",
 }
@@ -134,7 +134,7 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
     by_section = grouped(figures, lambda figure: figure.section)
     own = {
         "capacity": tables.capacities(content), "protection": tables.protection(content),
-        "profile": profiles.tables(content),
+        "profile": profiles.tables(content), "paths": fact_tables.paths(content),
     }  # fmt: skip
     titles = {name: formats.capital(name) for name in by_section} | _FIGURE_SECTIONS
     drawn = (name for name in dict.fromkeys((*_FIGURE_SECTIONS, *titles)) if name != "overheads")

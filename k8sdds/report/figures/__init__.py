@@ -1,7 +1,7 @@
 """Draw the figures of a report as PNG and SVG files, and as SVG for the HTML file.
 
 `levels` draws overheads and levels along the payload or the number of subscribers, `distributions` percentiles,
-`capacity` delays by offered rate, `trade_off` throughput against latency, `topology` paths, `details` subscribers,
+`capacity` delays by offered rate, `trade_off` throughput against latency, `details` subscribers,
 rates over time and CPU time, `over_time` samples and links over time, `outages` recoveries, `flame_graph` profiles,
 `changes` comparisons and histories, and `recommendation` answers. `estimates` draws what they have in common: axes,
 means, intervals and trials. `canvas` has the style, grids of panels and legends. seaborn and matplotlib are imported
@@ -23,7 +23,6 @@ from k8sdds.report.figures import (
     levels,
     outages,
     over_time,
-    topology,
     trade_off,
 )
 from k8sdds.report.figures.canvas import Figure
@@ -78,9 +77,7 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
             *(partial(over_time.draw, content, setting, folder, test) for test in setting.tests),
             partial(details.cpu, content, setting, folder, outside),
         ]
-    whole = [
-        partial(draw, content, folder) for draw in (topology.draw, levels.subscribers, levels.protection)
-    ]
+    whole = [partial(draw, content, folder) for draw in (levels.subscribers, levels.protection)]
     return [*(partial(_drawn, draw) for draw in drawings), *whole, *alone]
 
 

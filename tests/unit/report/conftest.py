@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from k8sdds.report.figures import canvas, details, levels, outages, over_time, topology
+from k8sdds.report.figures import canvas, details, levels, outages, over_time
 
 
 @pytest.fixture(autouse=True)
@@ -24,5 +24,5 @@ def full_size(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write no files of figures, for tests of what they show and of their texts."""
-    for module in (details, levels, outages, over_time, topology):
+    for module in (details, levels, outages, over_time):
         monkeypatch.setattr(module, "save", lambda *args: canvas.Figure(*args[2:], svg=""))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from k8sdds.analysis import cpu_places
-from k8sdds.report import content
+from k8sdds.report import content, fact_tables
 from k8sdds.report.content import Content
-from k8sdds.report.figures import details, topology
+from k8sdds.report.figures import details
 from k8sdds.results import timeline
 from tests import run_folders as folders
 
@@ -80,35 +80,27 @@ def changed(tmp_path: Path) -> Any:
     return change
 
 
-def test_dropped_packets_are_drawn_where_they_were_counted(changed: Any, tmp_path: Path) -> None:
+def test_dropped_packets_are_listed_where_they_were_counted(changed: Any) -> None:
     drops = {
         "udp_receive_buffer_errors": 7, "udp_send_buffer_errors": 0, "ip_reassembly_fails": 3, "interface_drops": None,
     }  # fmt: skip
-    made = changed(drops=drops, lost=5, mtu_bytes=1480)
-    (figure,) = topology.draw(made, tmp_path)
-    of_weavenet = figure.alt.partition("weavenet: ")[2]
-    assert "pods' interfaces MTU 1480 dropped –" in of_weavenet and "VXLAN +50 B" in of_weavenet
-    assert "reassembly dropped 6" in of_weavenet and "receive buffer dropped 14" in of_weavenet
-    assert of_weavenet.rstrip(".").endswith("samples lost 10")
+    (table,) = fact_tables.paths(changed(drops=drops, lost=5, mtu_bytes=1480))
+    host, weavenet = ([cell.text for cell in row] for row in table.rows)
     # 1480 and 50 bytes do not fit into 1500.
-    assert "too large" in of_weavenet and "too large" not in figure.alt.partition("weavenet: ")[0]
+    assert weavenet == ["weavenet", "1480", "VXLAN +50 B, too large", "1500", "0", "–", "6", "14", "10", "2"]
+    assert host[0] == "host" and "too large" not in host[2]
 
 
 @pytest.mark.parametrize(("values", "link"), [
-    ({}, "MTU 1500"), ({"testbed": "cluster"}, "MTU ?"), ({"link": {"mtu": 9000}}, "MTU 9000"),
-    ({"node_links": {"a": {"mtu_bytes": 4000}, "b": {"mtu_bytes": 3000}}, "testbed": "cluster"}, "MTU 3000"),
+    ({}, 1500), ({"testbed": "cluster"}, None), ({"link": {"mtu": 9000}}, 9000),
+    ({"node_links": {"a": {"mtu_bytes": 4000}, "b": {"mtu_bytes": 3000}}, "testbed": "cluster"}, 3000),
 ])  # fmt: skip
-def test_the_mtu_of_links_is_the_recorded_one(
-    undrawn: None, changed: Any, tmp_path: Path, values: dict[str, Any], link: str
-) -> None:
-    made = changed(**values)
-    (figure,) = topology.draw(made, tmp_path)
-    assert figure.alt.count(f"nodes' links {link}") == 2
+def test_the_mtu_of_links_is_the_recorded_one(changed: Any, values: dict[str, Any], link: int | None) -> None:
+    assert [row["link_mtu_bytes"] for row in fact_tables.path_rows(changed(**values))] == [link, link]
 
 
-def test_samples_that_crossed_no_link_have_no_path(undrawn: None, changed: Any, tmp_path: Path) -> None:
-    made = changed(transport="shared-memory")
-    assert topology.draw(made, tmp_path) == []
+def test_samples_that_crossed_no_link_have_no_path(changed: Any) -> None:
+    assert fact_tables.paths(changed(transport="shared-memory")) == []
 
 
 def test_rates_over_time_need_enough_steps(undrawn: None, changed: Any, tmp_path: Path) -> None:
