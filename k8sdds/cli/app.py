@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -62,14 +63,8 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-def _set_verbose(requested: bool) -> None:
-    if requested:
-        set_verbosity(Verbosity.VERBOSE)
-
-
-def _set_quiet(requested: bool) -> None:
-    if requested:
-        set_verbosity(Verbosity.QUIET)
+def _set(verbosity: Verbosity) -> Callable[[bool], None]:
+    return lambda requested: set_verbosity(verbosity) if requested else None
 
 
 @app.callback()
@@ -82,12 +77,15 @@ def _options(
         option(
             "--verbose -v",
             "Also print the commands that k8sdds runs, and the causes of errors.",
-            callback=_set_verbose,
+            callback=_set(Verbosity.VERBOSE),
             expose_value=False,
         ),
     ] = False,
     quiet: Annotated[
-        bool, option("--quiet -q", "Print only results and errors.", callback=_set_quiet, expose_value=False)
+        bool,
+        option(
+            "--quiet -q", "Print only results and errors.", callback=_set(Verbosity.QUIET), expose_value=False
+        ),
     ] = False,
 ) -> None:
     pass

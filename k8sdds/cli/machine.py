@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,31 +68,21 @@ MIN_BUFFER_BYTES = 4 * 1024 * 1024
 """Smallest limit of socket receive buffers at which throughput tests do not lose samples in the kernel."""
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """The result of one check."""
+Diagnosis = dict[str, Any]
+"""The result of one check, with the keys of `doctor --json`."""
 
-    subject: str
-    ok: bool
-    message: str
-    remedy: str = ""
-    required: bool = True
-    """False if the lab runs without it, with less."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the keys of `doctor --json`."""
-        return {
-            "subject": self.subject, "ok": self.ok, "says": self.message, "remedy": self.remedy,
-            "needed": self.required,
-        }  # fmt: skip
+def _checked(subject: str, ok: bool, says: str, remedy: str = "", required: bool = True) -> Diagnosis:
+    """Return a result; what is not `required` is missing for some networks or tests only."""
+    return {"subject": subject, "ok": ok, "says": says, "remedy": remedy, "needed": required}
 
 
 @app.add("k8sdds doctor", "k8sdds doctor --json")
 def doctor(out: RowsOutput) -> None:
     """Check this machine's prerequisites and suggest fixes. Makes no changes."""
     diagnoses = [*_programs(), *_kernel(), *_resources()]
-    out.print([diagnosis.to_json() for diagnosis in diagnoses], lambda: _show(diagnoses))
-    missing = [diagnosis.subject for diagnosis in diagnoses if not diagnosis.ok and diagnosis.required]
+    out.print(diagnoses, lambda: _show(diagnoses))
+    missing = [one["subject"] for one in diagnoses if one["needed"] and not one["ok"]]
     if missing:
         raise PrerequisiteError(f"missing prerequisites: {', '.join(missing)}", "apply the fixes above")
 
@@ -102,11 +91,11 @@ def _show(diagnoses: Sequence[Diagnosis]) -> None:
     """Print what is missing for the lab, then what works, then what only some networks and tests require."""
     from k8sdds.report.text import paragraph
 
-    for diagnosis in sorted(diagnoses, key=lambda one: (one.ok or not one.required, not one.ok)):
-        status = "ok   " if diagnosis.ok else ("FAIL " if diagnosis.required else "note ")
-        paragraph(console(), f"{diagnosis.subject}: {diagnosis.message}", status)
-        if not diagnosis.ok and diagnosis.remedy:
-            paragraph(console(), diagnosis.remedy, "       → ")
+    for one in sorted(diagnoses, key=lambda one: (one["ok"] or not one["needed"], not one["ok"])):
+        status = "ok   " if one["ok"] else ("FAIL " if one["needed"] else "note ")
+        paragraph(console(), f"{one['subject']}: {one['says']}", status)
+        if not one["ok"] and one["remedy"]:
+            paragraph(console(), one["remedy"], "       → ")
 
 
 def _programs() -> Iterator[Diagnosis]:
@@ -117,17 +106,17 @@ def _programs() -> Iterator[Diagnosis]:
 
     for tool in TOOLS:
         if not shutil.which(tool):
-            yield Diagnosis(tool, False, "not found", "run: k8sdds setup")
+            yield _checked(tool, False, "not found", "run: k8sdds setup")
     for tool in tool_packages():
         if tool not in TOOLS and not shutil.which(tool, path=PATH):
-            yield Diagnosis(
+            yield _checked(
                 tool, False, "not found: tests that run it are refused", "run: k8sdds setup", required=False
             )
     for program in PROGRAMS:
         try:
-            yield Diagnosis(program, True, native_program(program))
+            yield _checked(program, True, native_program(program))
         except PrerequisiteError as error:
-            yield Diagnosis(program, False, error.message, error.remedy)
+            yield _checked(program, False, error.message, error.remedy)
             return
     yield from _middlewares(Path(native_program("k8sdds-perftest")).parent)
 
@@ -140,7 +129,7 @@ def _middlewares(folder: Path) -> Iterator[Diagnosis]:
     built = build_record(folder)
     for name, middleware in MIDDLEWARES.items():
         problems = middleware.problems([], "lab")
-        yield Diagnosis(
+        yield _checked(
             f"middleware {name}",
             not problems,
             "; ".join(problem.what for problem in problems) or built.get(name, "ready"),
@@ -156,9 +145,7 @@ def _kernel() -> Iterator[Diagnosis]:
 
     obstacle = kernel_features.namespaces_error()
     user = "root" if os.geteuid() == 0 else "an unprivileged user"
-    yield Diagnosis(
-        "namespaces", not obstacle, obstacle or f"can be created as {user}", unprivileged_remedy()
-    )
+    yield _checked("namespaces", not obstacle, obstacle or f"can be created as {user}", unprivileged_remedy())
     if obstacle:
         return
     optional = (*features(), kernel_features.PERF)
@@ -170,7 +157,7 @@ def _kernel() -> Iterator[Diagnosis]:
     required_features = {kernel_features.VETH, *(need for name in required for need in find(name).requires)}
     for feature in optional:
         kind = "kernel" if feature.modules else "programs"
-        yield Diagnosis(
+        yield _checked(
             f"{kind}: {feature.name} ({feature.purpose})",
             capabilities.has(feature.name),
             capabilities.missing.get(feature.name, "works"),
@@ -182,7 +169,7 @@ def _kernel() -> Iterator[Diagnosis]:
         if network.engines and not missing:
             yield _engines(network, capabilities)
             continue
-        yield Diagnosis(
+        yield _checked(
             f"network {network.name}",
             not missing,
             f"requires {', '.join(missing)}" if missing else "can run here",
@@ -204,7 +191,7 @@ def _engines(network: Network, capabilities: Capabilities) -> Diagnosis:
         for need in needs
     ]
     obstacles = next((needs for needs in missing.values() if needs), [])
-    return Diagnosis(
+    return _checked(
         f"network {network.name}",
         not obstacles,
         "; ".join([*([f"can run here with {usable[0]}"] if usable else []), *reasons]),
@@ -219,12 +206,12 @@ def _resources() -> Iterator[Diagnosis]:
     from k8sdds.testbeds.lab import facts
 
     cores = len(core_layout.available())
-    yield Diagnosis(
+    yield _checked(
         "cores", cores > 1, f"{cores}", "with one core the results include scheduling", required=False
     )
     try:
         limit = int(Path("/proc/sys/net/core/rmem_max").read_text())
-        yield Diagnosis(
+        yield _checked(
             "socket receive buffers", limit >= MIN_BUFFER_BYTES, f"up to {limit} bytes",
             f"sudo sysctl -w net.core.rmem_max={MIN_BUFFER_BYTES * 4}", required=False,
         )  # fmt: skip
@@ -232,7 +219,7 @@ def _resources() -> Iterator[Diagnosis]:
         pass
     own = cgroups.own_cgroup()
     writable = bool(own.folders) and all(os.access(folder, os.W_OK) for folder in own.folders.values())
-    yield Diagnosis(
+    yield _checked(
         "cgroups",
         writable,
         own.version + ("" if writable else ", not writable: CPU time is read from /proc"),
@@ -240,7 +227,7 @@ def _resources() -> Iterator[Diagnosis]:
         required=False,
     )
     for interference in facts.interference():
-        yield Diagnosis(
+        yield _checked(
             "quiet machine", False, interference, "stop other work while measuring", required=False
         )
 

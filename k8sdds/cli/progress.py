@@ -6,6 +6,7 @@ import contextlib
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -194,46 +195,36 @@ class ActionProgress:
     """Draw the progress of actions, which run in several threads: one live line per node on a terminal."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
-        self._total = {node: 0 for node in dict.fromkeys(action.node for action in actions)}
-        for action in actions:
-            self._total[action.node] += 1
-        self._done = dict.fromkeys(self._total, 0)
-        self._running: dict[str, tuple[Action, float]] = {}
-        self._lock = threading.Lock()
-        self._live = live(self._table)
+        from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = ("{task.fields[node]}", MofNCompleteColumn(), "{task.description}", TimeElapsedColumn())
+        texts = (TextColumn(one, markup=False) if isinstance(one, str) else one for one in columns)
+        shown = console().is_terminal and not quiet()
+        self._progress = Progress(*texts, console=console(), transient=True, disable=not shown)
+        totals = Counter(action.node for action in actions)
+        self._nodes = {
+            node: self._progress.add_task("waiting for other nodes", start=False, total=total, node=node)
+            for node, total in totals.items()
+        }
 
     def __enter__(self) -> Self:
-        self._live.__enter__()
+        self._progress.start()
         return self
 
-    def __exit__(self, *failure: Any) -> None:
-        self._live.__exit__(*failure)
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
 
     def started(self, action: Action) -> None:
-        """Record that an action started on its node."""
-        with self._lock:
-            self._running[action.node] = (action, time.monotonic())
+        """Show that an action started on its node."""
+        node = self._nodes[action.node]
+        done = self._progress.tasks[node].completed
+        self._progress.reset(node, completed=int(done), description=f"{action.phase}: {action.title}")
 
     def ended(self, action: Action, seconds: float, error: Exception | None) -> None:
         """Print a permanent line for an action that succeeded or failed."""
-        with self._lock:
-            self._running.pop(action.node, None)
-            self._done[action.node] += 1
-            outcome = f"{seconds:.1f} s" if error is None else f"failed after {seconds:.1f} s"
-            line = f"{action.node}: {action.phase}: {action.title} ({outcome})"
-            print_step(line)
-
-    def _table(self) -> Any:
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table.grid(padding=(0, 2))
-        with self._lock:
-            for node, total in self._total.items():
-                action, started_at = self._running.get(node, (None, 0.0))
-                if action is not None:
-                    state = f"{action.phase}: {action.title}  {time.monotonic() - started_at:.0f} s"
-                else:
-                    state = "done" if self._done[node] == total else "waiting for other nodes"
-                table.add_row(Text(node, style="bold"), f"{self._done[node]}/{total}", state)
-        return table
+        node = self._nodes[action.node]
+        self._progress.update(node, advance=1, description="waiting for other nodes")
+        if self._progress.tasks[node].finished:
+            self._progress.update(node, description="done")
+        outcome = f"{seconds:.1f} s" if error is None else f"failed after {seconds:.1f} s"
+        print_step(f"{action.node}: {action.phase}: {action.title} ({outcome})")

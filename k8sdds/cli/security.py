@@ -97,7 +97,7 @@ def check(folder: Folder, out: RowsOutput) -> None:
 
     findings = directory.check(folder)
     rows = [{"subject": finding.subject, "ok": finding.ok, "says": finding.message} for finding in findings]
-    out.print(rows, lambda: _show_checks(rows))
+    out.print(rows)
     bad = [finding for finding in findings if not finding.ok]
     if bad:
         raise InputError(
@@ -105,12 +105,6 @@ def check(folder: Folder, out: RowsOutput) -> None:
             + "; ".join(f"{finding.subject}: {finding.message}" for finding in bad[:3]),
             "create new credentials: k8sdds security init NEW-DIR",
         )
-
-
-def _show_checks(checks: list[dict[str, Any]]) -> None:
-    for check in checks:
-        sign = "ok  " if check["ok"] else "BAD "
-        print_line(f"{sign} {check['subject']}: {check['says']}")
 
 
 @app.add("k8sdds security levels")
@@ -123,9 +117,4 @@ def levels(out: RowsOutput) -> None:
         protection = protection_levels.load(name)
         described[name] = protection.describe() if protection else "no DDS Security"
     rows = [{"level": name, "protection": description} for name, description in described.items()]
-    out.print(described, lambda: _show_levels(described), rows=rows)
-
-
-def _show_levels(described: dict[str, str]) -> None:
-    for name, description in described.items():
-        print_line(f"{name:<32} {description}")
+    out.print(described, rows=rows)

@@ -82,7 +82,10 @@ def _summarize(content: Content, setting: Setting) -> Statement:
     compared = [point for point in setting.points if _overheads_at(setting, point)]
     if compared:
         point = max(compared, key=Point.rank)
-        sentences = _compare_networks(content, _overheads_at(setting, point), setting.point_label(point))
+        sentences = [
+            f"{setting.point_label(point)}: {_spread(content, METRICS[name], rows)}."
+            for name, rows in _overheads_at(setting, point).items()
+        ]
     else:
         sentences = _levels_only(setting)
     sentences += [_exact_count(setting, metric, rows) for metric, rows in setting.counts]
@@ -109,16 +112,6 @@ def _overheads_at(setting: Setting, point: Point) -> dict[str, dict[str, Row]]:
         if rows:
             overheads[name] = dict(sorted(rows.items(), key=lambda item: item[1]["overhead_percent"]))
     return overheads
-
-
-def _compare_networks(content: Content, overheads: dict[str, dict[str, Row]], place: str) -> list[str]:
-    labels = {label for rows in overheads.values() for label in rows}
-    undecided = any(is_undecided(row) for rows in overheads.values() for row in rows.values())
-    if len(labels) == 1 and not undecided:
-        label = labels.pop()
-        costs = [_cost(content, METRICS[name], rows[label]) for name, rows in overheads.items()]
-        return [f"{place}: {label} {' and '.join(costs)}."]
-    return [f"{place}: {_spread(content, METRICS[name], rows)}." for name, rows in overheads.items()]
 
 
 def _spread(content: Content, metric: Metric, rows: dict[str, Row]) -> str:
@@ -167,17 +160,6 @@ def _tied(content: Content, best: Row, others: list[str], name: str) -> list[str
     trials = [row for row in same if row[UNIT] in (best[UNIT], *others)]
     ratios = overhead.ratios(trials, best[UNIT], name)
     return [label for label in others if label in ratios and ratios[label].differs is False]
-
-
-def _cost(content: Content, metric: Metric, row: Row) -> str:
-    if row["seen"] is False:
-        return f"shows no difference from {content.baseline} in {metric.title} ({_spans_zero([row])})"
-    if row["overhead_percent"] < 0:
-        better = "more" if metric.gain else "less"
-        return f"has {_amount(row, negated=True)} {better} {metric.title} than {content.baseline}"
-    if metric.gain:
-        return f"costs {_amount(row)} of {content.baseline}'s {metric.title}"
-    return f"has {_amount(row)} more {metric.title} than {content.baseline}"
 
 
 def _amount(row: Row, negated: bool = False) -> str:

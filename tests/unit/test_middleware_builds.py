@@ -224,14 +224,14 @@ def test_other_errors_are_not_hidden(cross_build: CrossBuild, monkeypatch: pytes
 
 
 def test_doctor_lists_each_middleware(without_fastdds: Path) -> None:
-    found = {row.subject.removeprefix("middleware "): row for row in machine._middlewares(without_fastdds)}
+    found = {row["subject"].removeprefix("middleware "): row for row in machine._middlewares(without_fastdds)}
     assert list(found) == list(MIDDLEWARES)
-    assert (found["cyclonedds"].ok, found["cyclonedds"].message) == (True, "Cyclone DDS 0.10.2")
-    assert not found["fastdds"].ok
-    assert found["fastdds"].message == f"middleware 'fastdds' is {REASON}"
-    assert found["fastdds"].remedy
-    assert not found["fastdds"].required
-    assert found["cyclonedds"].required
+    assert (found["cyclonedds"]["ok"], found["cyclonedds"]["says"]) == (True, "Cyclone DDS 0.10.2")
+    assert not found["fastdds"]["ok"]
+    assert found["fastdds"]["says"] == f"middleware 'fastdds' is {REASON}"
+    assert found["fastdds"]["remedy"]
+    assert not found["fastdds"]["needed"]
+    assert found["cyclonedds"]["needed"]
 
 
 def test_images_are_refused_without_a_middleware(
@@ -247,9 +247,7 @@ def test_programs_without_a_complete_record_are_accepted(without_fastdds: Path, 
     (without_fastdds / "middlewares.json").unlink()
     if record is not None:
         (without_fastdds / "middlewares.json").write_text(record)
-    found = {row.subject: row for row in machine._middlewares(without_fastdds)}
-    assert found["middleware cyclonedds"].ok
-    assert (
-        found["middleware fastdds"].message
-        == "middleware 'fastdds' is not built here (built: cyclonedds, raw)"
-    )
+    found = {row["subject"]: row for row in machine._middlewares(without_fastdds)}
+    assert found["middleware cyclonedds"]["ok"]
+    expected = "middleware 'fastdds' is not built here (built: cyclonedds, raw)"
+    assert found["middleware fastdds"]["says"] == expected

@@ -28,12 +28,13 @@ def make(path, **options):
     return folders.make(path, folders.Plan(**({"histograms": False} | options)))
 
 
-def test_two_networks_are_compared_in_one_sentence(tmp_path):
+def test_two_networks_are_compared_in_one_sentence_per_metric(tmp_path):
     run = make(tmp_path / "run", networks=("host", "flannel-hostgw"), payloads=(1024,), noise=0.001)
     (lead, text), = sentences(run).items()  # fmt: skip
     assert lead == "Unicast, reliable, 1 subscriber"
-    assert text.startswith("1 KiB: flannel-hostgw costs 24.")
-    assert "of host's throughput and has 13." in text and text.endswith("more p90 latency than host.")
+    assert text.startswith("1 KiB: throughput falls with flannel-hostgw, by 24.")
+    assert "1 KiB: p90 latency grows with flannel-hostgw, by 13." in text
+    assert text.endswith("relative to host.")
 
 
 def test_repetitions_in_which_no_sample_arrived_are_counted(tmp_path):
@@ -93,9 +94,8 @@ def test_summary_names_best_and_worst_network_and_ties(tmp_path):
 
 def test_no_difference_is_reported(tmp_path):
     text = sentences(make(tmp_path / "run", networks=("host", "kube-router"), payloads=(16384,), noise=0.005))
-    assert "shows no difference from host in throughput (95 % interval spans 0; smallest detectable ±" in str(
-        text
-    )
+    expected = "throughput: no difference from host seen for kube-router (95 % interval spans 0; smallest detectable ±"
+    assert expected in str(text)
 
 
 def test_comparison_is_undecided_if_a_relevant_difference_could_be_missed(tmp_path):
@@ -118,8 +118,8 @@ def test_gain_over_the_baseline_is_not_a_negative_cost(tmp_path):
         tmp_path / "run", networks=("host", "weavenet"), payloads=(64,), noise=0.001, baseline="weavenet"
     )
     text = str(sentences(run))
-    assert "host has 11" in text and "more throughput than weavenet" in text
-    assert "less p90 latency than weavenet" in text and "-" not in text.replace("[-", "")
+    assert "throughput: host is better than weavenet by 11" in text
+    assert "p90 latency: host is better than weavenet by" in text and "-" not in text.replace("[-", "")
 
 
 def test_summary_is_about_one_payload_and_counts_the_rest(tmp_path):
