@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import ClaimsFile
 from k8sdds.cli.output import Consequences, TablesOutput
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.terminal import print_text
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
@@ -49,9 +49,7 @@ def claims(
     from k8sdds.report import claims as claims_report
 
     judged = judge(loaded, [RunFolder.open(run) for run in runs], only or ())
-    rows = claims_report.rows(judged)
-    out.print(claims_report.data(loaded, judged), lambda: claims_report.show(loaded, judged, console()), rows)
-    after.apply(rows, lambda folder: claims_report.write(loaded, judged, folder), out)
+    after.print(claims_report.findings(loaded, judged), out)
 
 
 def _list(loaded: Claims, out: TablesOutput) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import Quantities, check_quantities
 from k8sdds.cli.output import Consequences, RowsOutput, TablesOutput
-from k8sdds.cli.terminal import console
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 from k8sdds.system.yaml_text import nearest
@@ -63,12 +62,8 @@ def compare(
     sides = [_side(name, read) for name in names]
     if overheads and any(side.label for side in sides):
         raise InputError("--overheads compares run folders, not networks", "leave out @LABEL")
-    compared = comparison_report.Compared(
-        sides, comparison.compare_all(sides, quantity or (), overheads), overheads
-    )
-    data = compared.data()
-    out.print(data, lambda: compared.show(console()), rows=data["rows"])
-    after.apply(data["rows"], compared.write, out)
+    compared = comparison.compare_all(sides, quantity or (), overheads)
+    after.print(comparison_report.findings(sides, compared, overheads), out)
 
 
 def _trials(path: Path) -> tuple[list[Row], list[Found]]:
@@ -134,13 +129,7 @@ def history(
     if repeated := [run.path for run in opened if paths.count(run.path.resolve()) > 1]:
         raise InputError(f"{repeated[-1]} is named more than once", "name each run folder once")
     runs, found = analysis.history([_run(run) for run in opened], quantity or (), overheads)
-    rows = analysis.rows(runs, found)
-    out.print(
-        history_report.data(runs, found),
-        lambda: history_report.show(runs, found, overheads, console()),
-        rows=[{name: row[name] for name in analysis.COLUMNS} for row in rows],
-    )
-    after.apply(rows, lambda folder: history_report.write(runs, found, overheads, folder), out)
+    after.print(history_report.findings(runs, found, overheads), out)
 
 
 def _run(run: RunFolder) -> Run:

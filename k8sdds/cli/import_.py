@@ -127,7 +127,7 @@ def _print_tables(imported: Import) -> None:
     per_quantity = {one.quantity: one for one in reversed(found) if one.repetition == found[0].repetition}
     for one in sorted(per_quantity.values(), key=lambda one: one.quantity, reverse=True):
         _print_wrapped(f"\n{one.table.caption}")
-        one.table.print(console(), right=range(1, len(one.table.heads)))
+        one.table.print(console())
     if found:
         repeated = sum(row["n"] > 1 for row in read.overheads)
         _print_wrapped(

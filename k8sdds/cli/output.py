@@ -6,12 +6,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from k8sdds.cli.commands import output_option
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.report.export import to_csv, to_json
 from k8sdds.system.errors import InputError
+
+if TYPE_CHECKING:
+    from k8sdds.report.export import Findings
 
 
 def _format(*names: str) -> Any:
@@ -127,16 +130,17 @@ class Consequences:
         ),
     ] = None
 
-    def apply(
-        self, rows: Sequence[dict[str, Any]], write: Callable[[Path], Sequence[Path]], out: Output
-    ) -> None:
-        """Write the result to the folder of `--output`, and end with exit code 6 if `--fail-if` applies to a row."""
+    def print(self, found: Findings, out: Output) -> None:
+        """Print a result, write it to the folder of `--output`, and end with exit code 6 if `--fail-if` applies."""
         from k8sdds.analysis import fail_condition
 
+        columns = found.columns
+        rows = [{name: row.get(name) for name in columns} for row in found.rows]
+        out.print(found.data, lambda: found.show(console()), rows)
         if self.output is not None:
-            out.print_paths(write(self.output))
+            out.print_paths(found.write(self.output))
         if self.fail_if is not None:
-            fail_condition.fail_if(rows, self.fail_if)
+            fail_condition.fail_if(found.rows, self.fail_if)
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -214,5 +214,6 @@ def _judge(folder: StudyFolder, obstacles: Mapping[str, str]) -> None:
     runs: list[Any] = [*folder.started(), *map(RunFolder.open, folder.plan.also)]
     judged = judge(folder.claims, runs, folder.plan.only, obstacles)
     console().print()
-    claims_report.show(folder.claims, judged, console())
-    Output().print_paths(claims_report.write(folder.claims, judged, folder.path))
+    found = claims_report.findings(folder.claims, judged)
+    found.show(console())
+    Output().print_paths(found.write(folder.path))

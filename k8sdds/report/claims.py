@@ -1,23 +1,19 @@
-"""Show judged claims as a terminal table, CSV, JSON and HTML."""
+"""Show judged claims as a table, CSV, JSON and HTML."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from k8sdds.claims.evidence import PointData
 from k8sdds.claims.judge import VERDICTS, ClaimResult, Verdict
 from k8sdds.claims.model import Claims, Part
 from k8sdds.claims.reasons import TestedPoint, describe_region, describe_value
-from k8sdds.report import export, formats
+from k8sdds.report import formats
+from k8sdds.report.export import Findings
 from k8sdds.report.table import Cell, Table
-from k8sdds.report.text import paragraph
 from k8sdds.results.metrics import METRICS
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 COLUMNS = (
     "claim", "paper", "verdict", "reason", "source", "imported", "source_verdict", "source_reason", "part",
@@ -59,8 +55,25 @@ def _row(claim: ClaimResult, verdict: Verdict, tested: TestedPoint) -> dict[str,
     }  # fmt: skip
 
 
-def data(claims: Claims, judged: list[ClaimResult]) -> dict[str, Any]:
-    """Return the verdicts as JSON-serializable data."""
+def findings(claims: Claims, judged: list[ClaimResult]) -> Findings:
+    """Return the verdicts for the terminal and the files claims.html, claims.csv and claims.json."""
+    every = rows(judged)
+    notes = [
+        f"Every verdict is the result of tests at the {100 * claims.level:g} % level: one-sided t tests on log ratios,"
+        " two for equivalence. A contradiction must remain significant after Holm's correction over all points.",
+        "Several runs are tested together: their estimates are the values of the t test. Of several variants of the"
+        " conditions, each must pass its test at the level divided by their number.",
+        "Numbers are published overheads or ratios by payload, and the results with 95 % intervals.",
+        "If the lab only models a network, the best possible verdict is “consistent with the model”.",
+    ]
+    lead = [f"{summary(judged)}.", f"{chance(claims, judged)}."]
+    heading, tables = claims.title or claims.name, [_table(judged)]
+    return Findings(
+        "claims", heading, claims.source, lead, tables, notes, _data(claims, judged, every), every, COLUMNS
+    )
+
+
+def _data(claims: Claims, judged: list[ClaimResult], every: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "schema": 1,
         "claims": claims.name,
@@ -77,34 +90,18 @@ def data(claims: Claims, judged: list[ClaimResult]) -> dict[str, Any]:
             }
             for claim in judged
         ],
-        "rows": rows(judged),
+        "rows": every,
     }  # fmt: skip
 
 
-def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
-    """Print the table of the claims and a summary."""
-    paragraph(console, claims.title or claims.name, style="bold")
-    if claims.source:
-        paragraph(console, claims.source, style="dim")
-    names = [Cell(claim.claim.id, claim.claim.paper) for claim in judged]
-    _table(claims, judged, names).print(console, rules=True)
-    paragraph(console, summary(judged))
-    paragraph(console, chance(claims, judged))
-    paragraph(
-        console,
-        f"Values are listed by payload, with 95 % intervals. Tests are at the {100 * claims.level:g} % level;"
-        " see `k8sdds docs claims`.",
-        style="dim",
-    )
-
-
-def _table(claims: Claims, judged: Sequence[ClaimResult], names: Sequence[Cell]) -> Table:
+def _table(judged: Sequence[ClaimResult]) -> Table:
     rows = [
-        [name, Cell(_published(claim)), Cell(_results(claim, True)), Cell(_results(claim, False)),
-         Cell(claim.verdict, claim.reason, mark=claim.verdict)]
-        for name, claim in zip(names, judged, strict=True)
+        [Cell(one.claim.id, one.claim.claim, " · ".join(filter(None, (one.claim.paper, one.claim.note)))),
+         Cell(_published(one)), Cell(_results(one, True)), Cell(_results(one, False)),
+         Cell(one.verdict, one.reason, mark=one.verdict)]
+        for one in judged
     ]  # fmt: skip
-    return Table(claims.title or claims.name, ("claim", "published", "imported", "measured", "verdict"), rows)
+    return Table("Verdicts", ("claim", "published", "imported", "measured", "verdict"), rows)
 
 
 def summary(judged: list[ClaimResult]) -> str:
@@ -177,28 +174,3 @@ def _number(part: Part, data: PointData) -> str:
         value, low, high = 2 - value, high and 2 - high, low and 2 - low
     change, lower, upper = (None if bound is None else 100 * (bound - 1) for bound in (value, low, high))
     return formats.percent(change, lower, upper)
-
-
-def write(claims: Claims, judged: list[ClaimResult], folder: Path) -> list[Path]:
-    """Write claims.html, claims.csv and claims.json to a folder and return their paths."""
-    texts = [
-        Cell(claim.claim, " · ".join(filter(None, (claim.id, claim.paper, claim.note))))
-        for claim in (each.claim for each in judged)
-    ]
-    page = {
-        "title": f"{claims.name}: judged claims",
-        "heading": claims.title or claims.name,
-        "sub": claims.source,
-        "lead": [summary(judged) + ".", chance(claims, judged) + "."],
-        "tables": [_table(claims, judged, texts)],
-        "notes": [
-            f"Every verdict is the result of tests at the {100 * claims.level:g} % level: one-sided t tests"
-            " on log ratios, two for equivalence. A contradiction must remain significant after Holm's"
-            " correction over all points.",
-            "Several runs are tested together: their estimates are the values of the t test. Of several variants of the"
-            " conditions, each must pass its test at the level divided by their number.",
-            "Numbers are published overheads or ratios by payload, and the results with 95 % intervals.",
-            "If the lab only models a network, the best possible verdict is “consistent with the model”.",
-        ],
-    }
-    return export.write(folder, "claims", data(claims, judged), rows(judged), COLUMNS, page)

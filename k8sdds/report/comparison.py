@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,107 +12,73 @@ from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
 from k8sdds.analysis.conditions import describe
 from k8sdds.analysis.statistics import CONFIDENCE
-from k8sdds.report import export, formats, winner
+from k8sdds.report import formats, winner
+from k8sdds.report.export import Findings
 from k8sdds.report.table import Cell, Table, judged
-from k8sdds.report.text import paragraph
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from k8sdds.report.figures import Figure
 
 
-@dataclass(frozen=True)
-class Compared:
-    """The comparisons of all pairs of several sides: of levels, or of overheads if `relative`."""
+def findings(sides: Sequence[Side], comparisons: Sequence[Comparison], relative: bool = False) -> Findings:
+    """Return the comparisons of all pairs of several sides: of levels, or of overheads if `relative`.
 
-    sides: Sequence[Side]
-    comparisons: Sequence[Comparison]
-    relative: bool = False
-
-    @property
-    def _pairs(self) -> list[tuple[Side, Side, Comparison]]:
-        pairs = zip(itertools.combinations(self.sides, 2), self.comparisons, strict=True)
-        return [(a, b, comparison) for (a, b), comparison in pairs]
-
-    @property
-    def _what(self) -> str:
-        # This text is also a value in the JSON output, so it does not change.
-        return "Overheads against each side's baseline" if self.relative else "Levels"
-
-    @property
-    def _winners(self) -> list[str]:
-        return [] if self.relative else winner.of_comparison(self.sides, self.comparisons)
-
-    def data(self) -> dict[str, Any]:
-        """Return the comparisons as JSON-serializable data; one pair has the form of an item of `pairs`."""
-        pairs: list[dict[str, Any]] = [
-            {
-                "schema": 1, "a": a.name, "b": b.name, "compared": self._what, "how": one.how,
-                "differing": {name: list(pair) for name, pair in one.differing.items()},
-                "only_a": one.only_a, "only_b": one.only_b, "redefined": list(one.redefined),
-                "missing": list(one.missing), "rows": [{name: row[name] for name in COLUMNS} for row in one.rows],
-                "capacities": list(one.capacities), "software": one.software,
-            }
-            for a, b, one in self._pairs
-        ]  # fmt: skip
-        if len(pairs) == 1:
-            return pairs[0]
+    The files are compare.html, .csv and .json, and figures of the changes relative to the first side.
+    """
+    named = list(zip(itertools.combinations(sides, 2), comparisons, strict=True))
+    # This text is also a value in the JSON output, so it does not change.
+    what = "Overheads against each side's baseline" if relative else "Levels"
+    pairs = [_pair(a, b, what, one) for (a, b), one in named]
+    data, columns, leads, which = pairs[0], COLUMNS, lead(comparisons[0]), [""]
+    names = [side.name for side in sides]
+    if len(pairs) > 1:
         rows = [{"side_a": pair["a"], "side_b": pair["b"]} | row for pair in pairs for row in pair["rows"]]
-        return {"schema": 1, "sides": [side.name for side in self.sides], "pairs": pairs, "rows": rows}
+        data = {"schema": 1, "sides": names, "pairs": pairs, "rows": rows}
+        columns = ("side_a", "side_b", *COLUMNS)
+        which = [f"A: {pair['a']} · B: {pair['b']}. " for pair in pairs]
+        leads = [f"{name}{' '.join(lead(one))}" for name, one in zip(which, comparisons, strict=True)]
+    winners = [] if relative else winner.of_comparison(sides, comparisons)
+    first, *others = winner.short_names(names)
+    against_first = {name: one.rows for name, one in zip(others, comparisons, strict=False)}
 
-    def show(self, console: Console) -> None:
-        """Print the tables, summaries and notes of all pairs, and which side is shown to be the best."""
-        for a, b, comparison in self._pairs:
-            name_a, name_b = winner.short_names([a.name, b.name])
-            paragraph(console, f"B {name_b} compared with A {name_a}", style="bold")
-            for table in self._tables(comparison):
-                table.print(console, right=range(1, len(table.heads) - 1))
-            for sentence in [*lead(comparison), *notes(comparison)]:
-                paragraph(console, sentence)
-        for sentence in self._winners:
-            paragraph(console, sentence, style="bold green")
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write compare.html, .csv, .json and the figures to a folder, and return the paths of the first three."""
+    def draw(folder: Path) -> list[Figure]:
         from k8sdds.report.figures import changes
 
-        names, several = [side.name for side in self.sides], len(self.comparisons) > 1
-        which = [f"A: {a.name} · B: {b.name}. " if several else "" for a, b, _ in self._pairs]
-        pairs = list(zip(which, self.comparisons, strict=True))
-        leads = [[f"{name}{' '.join(lead(one))}"] if several else lead(one) for name, one in pairs]
-        page = {
-            "title": f"{', '.join(names[1:])} compared with {names[0]}",
-            "heading": "Comparison",
-            "sub": " · ".join(names) if len(names) > 2 else f"A: {names[0]} · B: {names[1]}",
-            "lead": [*self._winners, *itertools.chain(*leads)],
-            "tables": [table for name, one in pairs for table in self._tables(one, name)],
-            "notes": list(dict.fromkeys(note for one in self.comparisons for note in notes(one))),
-        }
-        first, *others = winner.short_names(names)
-        against_first = {name: one.rows for name, one in zip(others, self.comparisons, strict=False)}
+        quantities = dict.fromkeys(row["quantity"] for rows in against_first.values() for row in rows)
+        return [changes.of_sides(first, against_first, name, folder) for name in quantities]
 
-        def draw(folder: Path) -> list[Figure]:
-            quantities = dict.fromkeys(row["quantity"] for rows in against_first.values() for row in rows)
-            return [changes.of_sides(first, against_first, name, folder) for name in quantities]
+    return Findings(
+        "compare", "Comparison", " · ".join(names) if len(names) > 2 else f"A: {names[0]} · B: {names[1]}",
+        [*winners, *leads],
+        [table for name, one in zip(which, comparisons, strict=True) for table in _tables(one, name, what, relative)],
+        list(dict.fromkeys(note for one in comparisons for note in notes(one))), data, data["rows"], columns, draw,
+    )  # fmt: skip
 
-        data = self.data()
-        columns = ("side_a", "side_b", *COLUMNS) if several else COLUMNS
-        return export.write(folder, "compare", data, data["rows"], columns, page, draw)
 
-    def _tables(self, comparison: Comparison, which: str = "") -> list[Table]:
-        """Return the table of the cells and that of the capacities, as far as they have rows."""
-        unit = ", x/baseline" if self.relative else ""
-        heads = ["cell", f"A{unit}", f"B{unit}", "change %", "p (Holm)", "detectable", "n", "verdict"]
-        cells = [judged(_cells(row, comparison, self.relative), row) for row in comparison.rows]
-        capacities = [[*map(Cell, _capacity_cells(row))] for row in comparison.capacities]
-        found = [
-            Table(which + self._what, heads, cells),
-            Table(f"{which}Capacities", ["capacity", "A", "B", "change %", "brackets"], capacities),
-        ]
-        return [table for table in found if table.rows]
+def _pair(a: Side, b: Side, what: str, one: Comparison) -> dict[str, Any]:
+    """Return the comparison of two sides as JSON-serializable data."""
+    return {
+        "schema": 1, "a": a.name, "b": b.name, "compared": what, "how": one.how,
+        "differing": {name: list(pair) for name, pair in one.differing.items()},
+        "only_a": one.only_a, "only_b": one.only_b, "redefined": list(one.redefined),
+        "missing": list(one.missing), "rows": [{name: row[name] for name in COLUMNS} for row in one.rows],
+        "capacities": list(one.capacities), "software": one.software,
+    }  # fmt: skip
+
+
+def _tables(comparison: Comparison, which: str, what: str, relative: bool) -> list[Table]:
+    """Return the table of the cells and that of the capacities, as far as they have rows."""
+    unit = ", x/baseline" if relative else ""
+    heads = ["cell", f"A{unit}", f"B{unit}", "change %", "p (Holm)", "detectable", "n", "verdict"]
+    cells = [judged(_cells(row, comparison, relative), row) for row in comparison.rows]
+    capacities = [[*map(Cell, _capacity_cells(row))] for row in comparison.capacities]
+    found = [
+        Table(f"{which}{what}", heads, cells),
+        Table(f"{which}Capacities", ["capacity", "A", "B", "change %", "brackets"], capacities),
+    ]
+    return [table for table in found if table.rows]
 
 
 def _capacity_cells(row: Row) -> list[str]:

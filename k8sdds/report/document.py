@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from k8sdds.report.table import Cell
+from k8sdds.report.table import Table
 from k8sdds.report.theme import css_variables
 from k8sdds.system.templates import templates
 
@@ -52,16 +52,10 @@ def render(
     return environment.get_template(template).render(**variables, style=style, script=script, policy=policy)
 
 
-def _columns(
-    heads: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[Cell]]
-) -> list[tuple[str, str, str]]:
+def _columns(table: Table) -> list[tuple[str, str, str]]:
     """Return title, unit and class of each column: those with other values than numbers are `text`."""
-    columns = []
-    for index, head in enumerate(heads):
-        title, unit = (head, "") if isinstance(head, str) else head
-        is_number = index > 0 and all(re.match(r"(~ )?[-+±]?\d|–|$", row[index].text) for row in rows)
-        columns.append((title, unit, "" if is_number else "text"))
-    return columns
+    heads = [(head, "") if isinstance(head, str) else head for head in table.heads]
+    return [(*head, "" if table.is_number(index) else "text") for index, head in enumerate(heads)]
 
 
 def source_hash(text: str) -> str:

@@ -6,17 +6,69 @@ import csv
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
+from k8sdds.report.text import paragraph
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from k8sdds.report.figures import Figure
+    from k8sdds.report.table import Table
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A result, such as a comparison, as a terminal, a page, a CSV file and a JSON file show it."""
+
+    name: str
+    """Name of the files."""
+    heading: str
+    sub: str
+    lead: Sequence[str]
+    tables: Sequence[Table]
+    notes: Sequence[str]
+    data: dict[str, Any]
+    """Content of the JSON file."""
+    rows: Sequence[dict[str, Any]]
+    columns: Sequence[str]
+    """Columns of the CSV file, which has the rows."""
+    draw: Callable[[Path], list[Figure]] | None = None
+    """Draws figures to a folder. Without the packages for figures, a note replaces them."""
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Texts of further files, by suffix."""
+
+    def show(self, console: Console) -> None:
+        """Print the tables, the summary and the notes."""
+        paragraph(console, self.heading, style="bold")
+        if self.sub:
+            paragraph(console, self.sub, style="dim")
+        for table in self.tables:
+            paragraph(console, table.caption, style="bold")
+            table.print(console)
+        for sentence in self.lead:
+            paragraph(console, sentence, style="bold")
+        for note in self.notes:
+            paragraph(console, note, style="dim")
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the files, whose paths are returned, and the figures to a folder."""
+        title = ": ".join(filter(None, (self.heading, self.sub)))
+        page = {"title": title} | {
+            key: getattr(self, key) for key in ("heading", "sub", "lead", "tables", "notes")
+        }
+        paths = write(folder, self.name, self.data, self.rows, self.columns, page, self.draw)
+        for suffix, text in self.others.items():
+            paths.append(folder / f"{self.name}{suffix}")
+            write_atomically(paths[-1], text)
+        return paths
 
 
 def write(
@@ -28,11 +80,7 @@ def write(
     page: dict[str, Any],
     draw: Callable[[Path], list[Figure]] | None = None,
 ) -> list[Path]:
-    """Write NAME.html, NAME.csv and NAME.json and the figures to a folder, and return the paths of the first three.
-
-    `data` is the content of the JSON file, `rows` and `columns` that of the CSV file. `page` has the variables of
-    page.html.j2. `draw` draws figures to the folder; without the packages for figures, a note replaces them.
-    """
+    """Write a result; the arguments are as in `Findings`, and `page` has the variables of page.html.j2."""
     from k8sdds.report import document
     from k8sdds.report.figures import inline_svg, missing_note
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -12,20 +11,34 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from k8sdds.analysis.history import COLUMNS, FALSE_ALARMS, Run, Series, rows
-from k8sdds.report import export, formats
+from k8sdds.report import formats
+from k8sdds.report.export import Findings
 from k8sdds.report.table import Table, judged
-from k8sdds.report.text import paragraph
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.faults import explained
-from k8sdds.system.files import write_atomically
 from k8sdds.system.grouping import Row
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from k8sdds.report.figures import Figure
 
 
-def data(runs: Sequence[Run], found: Sequence[Series]) -> dict[str, Any]:
-    """Return the history as JSON-serializable data."""
+def findings(runs: Sequence[Run], found: Sequence[Series], relative: bool) -> Findings:
+    """Return the history for the terminal, and history.html, .csv, .json, .xml (JUnit) and .prom (OpenMetrics)."""
+    every = rows(runs, found)
+    names = [formats.cell_name(row, every) for row in every]
+
+    def draw(folder: Path) -> list[Figure]:
+        from k8sdds.report.figures import changes
+
+        return changes.over_runs(runs, found, names, relative, folder)
+
+    return Findings(
+        "history", "History", f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}",
+        _lead(every, runs), [_table(every, relative)], _NOTES, _data(runs, found), every, COLUMNS, draw,
+        {".xml": _junit(every, names), ".prom": _openmetrics(every)},
+    )  # fmt: skip
+
+
+def _data(runs: Sequence[Run], found: Sequence[Series]) -> dict[str, Any]:
     series = []
     for row, one in zip(rows(runs, found), found, strict=True):
         means = one.means(runs)
@@ -35,34 +48,6 @@ def data(runs: Sequence[Run], found: Sequence[Series]) -> dict[str, Any]:
         })  # fmt: skip
     listed = [{"folder": run.folder, "started_at": run.started_at} for run in runs]
     return {"schema": 1, "false_alarms": FALSE_ALARMS, "runs": listed, "rows": series}
-
-
-def show(runs: Sequence[Run], found: Sequence[Series], relative: bool, console: Console) -> None:
-    """Print the table of the history, its summary and its notes."""
-    every = rows(runs, found)
-    _table(every, relative).print(console)
-    for sentence in [*_lead(every, runs), *_NOTES]:
-        paragraph(console, sentence)
-
-
-def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: Path) -> list[Path]:
-    """Write history.html, .csv, .json, .xml (JUnit) and .prom (OpenMetrics) and the figures, and return the paths."""
-    from k8sdds.report.figures import changes
-
-    every = rows(runs, found)
-    names = [formats.cell_name(row, every) for row in every]
-    page = {
-        "title": "History", "heading": "History", "lead": _lead(every, runs), "notes": _NOTES,
-        "sub": f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}",
-        "tables": [_table(every, relative)],
-    }  # fmt: skip
-    draw = partial(changes.over_runs, runs, found, names, relative)
-    paths = export.write(folder, "history", data(runs, found), every, COLUMNS, page, draw)
-    junit, metrics = folder / "history.xml", folder / "history.prom"
-    with explained(f"cannot write to {folder}", "choose another folder: --output"):
-        write_atomically(junit, _junit(every, names))
-        write_atomically(metrics, _openmetrics(every))
-    return [*paths, junit, metrics]
 
 
 def _table(every: Sequence[Row], relative: bool) -> Table:

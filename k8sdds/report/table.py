@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,8 +59,12 @@ class Table:
     bases: int = 0
     """Number of first rows that the others refer to; they keep their place when the table is sorted."""
 
-    def print(self, console: Console, most: int | None = None, **layout: Any) -> None:
-        """Print the first rows without the caption; `layout` contains arguments of `TextTable`.
+    def is_number(self, index: int) -> bool:
+        """Return whether a column has only numbers. The first one never counts."""
+        return index > 0 and all(re.match(r"(~ )?[-+±]?\d|–|$", row[index].text) for row in self.rows)
+
+    def print(self, console: Console, most: int | None = None) -> None:
+        """Print the first rows without the caption. There are rules between rows of several lines.
 
         A row has the color of its marks if all of them have the same one.
         """
@@ -67,7 +72,10 @@ class Table:
         heads = [head if isinstance(head, str) else " ".join(head) for head in self.heads]
         marks = [{cell.mark for cell in row if cell.mark} for row in rows]
         styles = [_COLORS.get(next(iter(found)), "") if len(found) == 1 else "" for found in marks]
-        TextTable(heads, [[cell.plain for cell in row] for row in rows], styles, **layout).print(console)
+        cells = [[cell.plain for cell in row] for row in rows]
+        rules = any("\n" in cell for row in cells for cell in row)
+        right = [*filter(self.is_number, range(len(heads)))]
+        TextTable(heads, cells, styles, right, rules=rules).print(console)
         if len(rows) < len(self.rows):
             console.print(f"… and {len(self.rows) - len(rows)} more")
 

@@ -209,9 +209,9 @@ def test_percentiles_of_too_few_values_are_named():
     assert [row["quantity"] for row in comparison.rows] == ["throughput_mbps"]
     missing = {"quantity": "latency_p90_us", "reason": "84 values, 100 are needed", "cells": 1}
     assert comparison.missing == (missing,)
-    assert comparison_report.Compared((one, other), [comparison]).data()["missing"] == [missing]
+    assert comparison_report.findings((one, other), [comparison]).data["missing"] == [missing]
     console = Console(file=io.StringIO(), width=200)
-    comparison_report.Compared((one, other), [comparison]).show(console)
+    comparison_report.findings((one, other), [comparison]).show(console)
     assert "Not compared: p90 latency of 1 cell: 84 values, 100 are needed." in console.file.getvalue()
 
 
@@ -231,7 +231,7 @@ def test_all_pairs_are_compared_with_one_correction(tmp_path):
     adjusted = holm([row["p"] for row in alone])
     assert [pair.rows[0]["p_holm"] for pair in pairs] == adjusted
 
-    page, table, _ = comparison_report.Compared(sides, pairs).write(tmp_path)
+    page, table, _ = comparison_report.findings(sides, pairs).write(tmp_path)
     assert page.read_text().count("<figure ") == 1
     assert (tmp_path / "compare-throughput_mbps.png").stat().st_size > 1000
     lines = table.read_text().splitlines()

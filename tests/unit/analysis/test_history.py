@@ -62,7 +62,7 @@ def test_a_change_is_found_at_its_run_whatever_the_order_of_the_folders(tmp_path
     with pytest.raises(ConditionMet):
         fail_if(list(every.values()), "worse and runs_since <= 5")
 
-    paths = history_report.write(ordered, found, False, tmp_path)
+    paths = history_report.findings(ordered, found, False).write(tmp_path)
     assert {path.name for path in paths} == {
         f"history.{kind}" for kind in ("html", "csv", "json", "xml", "prom")
     }

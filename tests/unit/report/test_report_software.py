@@ -69,7 +69,7 @@ def test_a_comparison_states_which_versions_differ(tmp_path: Path) -> None:
     a, b = (side(run_with(tmp_path / name, image)) for name, image in (("a", OLD), ("b", NEW)))
     (found,) = compare_all((a, b))
     assert found.software["flannel-vxlan"][AGENT] == (OLD, NEW)
-    assert shown.Compared((a, b), [found]).data()["software"]["flannel-vxlan"][AGENT] == (OLD, NEW)
+    assert shown.findings((a, b), [found]).data["software"]["flannel-vxlan"][AGENT] == (OLD, NEW)
     notes = shown.notes(found)
     assert f"flannel-vxlan: {AGENT} is {OLD} in A and {NEW} in B." in notes
     assert not any("kube-proxy is" in note for note in notes)
