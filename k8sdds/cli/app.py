@@ -70,13 +70,12 @@ def _set(verbosity: Verbosity) -> Callable[[bool], None]:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, option("--version", "Show the version and exit.", callback=_print_version, is_eager=True)
+        bool, option("--version: Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
     verbose: Annotated[
         bool,
         option(
-            "--verbose -v",
-            "Also print the commands that k8sdds runs, and the causes of errors.",
+            "--verbose -v: Also print the commands that k8sdds runs, and the causes of errors.",
             callback=_set(Verbosity.VERBOSE),
             expose_value=False,
         ),
@@ -84,7 +83,7 @@ def _options(
     quiet: Annotated[
         bool,
         option(
-            "--quiet -q", "Print only results and errors.", callback=_set(Verbosity.QUIET), expose_value=False
+            "--quiet -q: Print only results and errors.", callback=_set(Verbosity.QUIET), expose_value=False
         ),
     ] = False,
 ) -> None:

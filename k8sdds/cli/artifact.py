@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import ClaimsFile, DryRun
 from k8sdds.cli.output import DataOutput, Json
 from k8sdds.cli.terminal import print_line, print_text
@@ -25,15 +25,11 @@ MAX_SHOWN = 50
 
 @app.add("k8sdds artifact pack runs/mine --output mine.zip --license CC-BY-4.0")
 def pack(
-    runs: Annotated[list[Path], argument("RUN", "Run folders.")],
-    output: Annotated[Path, option("--output -o FILE", "ZIP file to write.")],
-    title: Annotated[
-        str | None, option("--title TEXT", "Title of the artifact. Default: Results of k8sdds.")
-    ] = None,
-    license_: Annotated[
-        str | None, option("--license SPDX-ID", "License of the data, such as CC-BY-4.0.")
-    ] = None,
-    author: Annotated[list[str] | None, option("--author NAME", "An author (repeatable).")] = None,
+    runs: Annotated[list[Path], "RUN: Run folders."],
+    output: Annotated[Path, "--output -o FILE: ZIP file to write."],
+    title: Annotated[str | None, "--title TEXT: Title of the artifact. Default: Results of k8sdds."] = None,
+    license_: Annotated[str | None, "--license SPDX-ID: License of the data, such as CC-BY-4.0."] = None,
+    author: Annotated[list[str] | None, "--author NAME: An author (repeatable)."] = None,
     claims: ClaimsFile = "k8sdds-paper",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -79,8 +75,8 @@ def _show(packed: PackedArtifact, verb: str, license_: str | None) -> None:
 
 @app.add("k8sdds artifact verify mine.zip")
 def verify(
-    file: Annotated[Path, argument("FILE", "The ZIP file of an artifact, or the unpacked folder.")],
-    expect: Annotated[str | None, option("--expect ID", "Content id that the authors published.")] = None,
+    file: Annotated[Path, "FILE: The ZIP file of an artifact, or the unpacked folder."],
+    expect: Annotated[str | None, "--expect ID: Content id that the authors published."] = None,
     *,
     out: DataOutput,
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from k8sdds import versions
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import Architectures, DryRun, split_list
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
@@ -24,21 +24,16 @@ if TYPE_CHECKING:
     from k8sdds.model.profile import Profile
 
 app = Commands(help="Build and verify bundles: all software of a cluster in one folder, with checksums.")
-Folder = Annotated[Path, argument("BUNDLE", "The folder of the bundle, or a .tar file of it.")]
+Folder = Annotated[Path, "BUNDLE: The folder of the bundle, or a .tar file of it."]
 ImageArchives = Annotated[
     list[str] | None,
-    option(
-        "--image NETWORK=FILE",
-        "OCI or docker archive with the images of a network, instead of their registry. Repeat the option for"
-        " several networks or architectures.",
-    ),
+    "--image NETWORK=FILE: OCI or docker archive with the images of a network, instead of their registry."
+    " Repeat the option for several networks or architectures.",
 ]
 Suites = Annotated[
     str,
-    option(
-        "--suite SUITE,…",
-        "Distributions of the nodes, comma-separated: bookworm, trixie, …; or none. Default: this machine's.",
-    ),
+    "--suite SUITE,…: Distributions of the nodes, comma-separated: bookworm, trixie, …; or none. Default:"
+    " this machine's.",
 ]
 
 
@@ -48,16 +43,11 @@ class Purpose:
 
     profile: Annotated[
         str | None,
-        option(
-            "--profile PROFILE", "For the machines and networks of this profile (name, or path of a file)."
-        ),
+        "--profile PROFILE: For the machines and networks of this profile (name, or path of a file).",
     ] = None
     experiment: Annotated[
         list[str] | None,
-        option(
-            "--experiment EXPERIMENT",
-            "Also for the networks of this experiment. Repeat the option for several.",
-        ),
+        "--experiment EXPERIMENT: Also for the networks of this experiment. Repeat the option for several.",
     ] = None
 
     def load(self) -> tuple[Profile | None, list[RenderedNetwork]]:
@@ -76,14 +66,14 @@ class Purpose:
     "k8sdds bundle create bundle --profile paper --image kube-router=image.tar",
 )
 def create(
-    output: Annotated[Path, argument("FOLDER", "Folder to create.")],
+    output: Annotated[Path, "FOLDER: Folder to create."],
     arch: Architectures = "",
     *,
     purpose: Purpose,
     suite: Suites = "",
     image: ImageArchives = None,
     apt_sources: Annotated[
-        Path | None, option("--apt-sources FILE", "File with apt sources. Default: this machine's.")
+        Path | None, "--apt-sources FILE: File with apt sources. Default: this machine's."
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -174,11 +164,9 @@ def _show(opened: Bundle) -> None:
 
 @app.add("k8sdds bundle cache", "k8sdds bundle cache --prune")
 def cache_(
-    prune: Annotated[
-        bool, option("--prune", "Remove entries that were not used recently, as `create` does.")
-    ] = False,
+    prune: Annotated[bool, "--prune: Remove entries that were not used recently, as `create` does."] = False,
     empty: Annotated[
-        bool, option("--empty", "Remove all entries. The next bundle takes as long as the first.")
+        bool, "--empty: Remove all entries. The next bundle takes as long as the first."
     ] = False,
     dry_run: DryRun = False,
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import ClaimsFile
 from k8sdds.cli.output import Consequences, TablesOutput
 from k8sdds.cli.terminal import print_text
@@ -21,13 +21,13 @@ app = Commands()
 @app.add("k8sdds claims --list", "k8sdds claims runs/paper runs/mine --only flannel-vxlan-slower")
 def claims(
     runs: Annotated[
-        list[Path] | None, argument("RUN", "Run folders, measured or imported.", show_default=False)
+        list[Path] | None, option("RUN: Run folders, measured or imported.", show_default=False)
     ] = None,
     file: ClaimsFile = "k8sdds-paper",
     only: Annotated[
-        list[str] | None, option("--only ID", "Judge only this claim (repeatable). Default: all claims.")
+        list[str] | None, "--only ID: Judge only this claim (repeatable). Default: all claims."
     ] = None,
-    list_: Annotated[bool, option("--list", "List the claims and the commands that measure them.")] = False,
+    list_: Annotated[bool, "--list: List the claims and the commands that measure them."] = False,
     *,
     after: Consequences,
     out: TablesOutput,

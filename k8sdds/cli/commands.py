@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -39,27 +39,18 @@ def completion(module: str, names: str) -> Callable[[str], list[str]]:
     return complete
 
 
-def option(spec: str, help: str, **settings: Any) -> Any:
-    """Declare an option, such as `--output -o FOLDER`: its names, and what its value is called unless it is a flag."""
+def option(text: str, panel: str = "", **settings: Any) -> Any:
+    """Declare an option by a text such as `--output -o FILE: Help.`, or an argument by one such as `FILE: Help.`.
+
+    `panel` is the one of the help that shows it.
+    """
+    spec, _, help = text.partition(": ")
     names = [word for word in spec.split() if word.startswith("-")]
     value = " ".join(word for word in spec.split() if not word.startswith("-"))
     if value in COMPLETIONS:
-        settings["autocompletion"] = completion(*COMPLETIONS[value])
-    return typer.Option(*names, metavar=value or None, help=help, **settings)
-
-
-def argument(name: str, help: str, **settings: Any) -> Any:
-    """Declare an argument, named as in the help."""
-    if name in COMPLETIONS:
-        settings["autocompletion"] = completion(*COMPLETIONS[name])
-    return typer.Argument(metavar=name, help=help, **settings)
-
-
-# Options by panel of a command's help.
-selection_option = partial(option, rich_help_panel="Selection")
-testbed_option = partial(option, rich_help_panel="Testbed")
-machines_option = partial(option, rich_help_panel="Machines")
-output_option = partial(option, rich_help_panel="Output")
+        settings.setdefault("autocompletion", completion(*COMPLETIONS[value]))
+    declare: Any = typer.Option if names else typer.Argument
+    return declare(*names, metavar=value or None, help=help, rich_help_panel=panel or None, **settings)
 
 
 class Commands(typer.Typer):
@@ -85,8 +76,14 @@ def listing(title: str, lines: Sequence[str]) -> str:
     return "\n".join([f"[bold]{title}[/bold]", *(line.replace("[", r"\[") for line in lines)])
 
 
+def _declared(annotation: Any) -> Any:
+    """Declare the option of a text, such as `Annotated[Path, "--output -o FILE: Help.", "PANEL"]`."""
+    texts = [text for text in getattr(annotation, "__metadata__", ()) if isinstance(text, str)]
+    return Annotated[annotation.__origin__, option(*texts)] if texts else annotation
+
+
 def _expanded(function: Function) -> Function:
-    """Replace each parameter whose type is a dataclass by the options that the dataclass declares."""
+    """Replace texts by the options that they declare, and dataclasses as types of parameters by their options."""
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
@@ -94,9 +91,9 @@ def _expanded(function: Function) -> Function:
             groups[name] = parameter.annotation
             hints = get_type_hints(groups[name], include_extras=True)
             options = inspect.signature(groups[name]).parameters.values()
-            parameters += [option.replace(annotation=hints[option.name]) for option in options]
+            parameters += [option.replace(annotation=_declared(hints[option.name])) for option in options]
         else:
-            parameters.append(parameter)
+            parameters.append(parameter.replace(annotation=_declared(parameter.annotation)))
 
     @wraps(function)
     def command(*arguments: Any, **values: Any) -> None:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import Quantities, check_quantities
 from k8sdds.cli.output import Consequences, RowsOutput, TablesOutput
 from k8sdds.results.run_folder import RunFolder
@@ -31,14 +31,13 @@ app = Commands()
 def compare(
     names: Annotated[
         list[str],
-        argument(
-            "A B…",
-            "Two or more run folders, or networks of them: FOLDER@LABEL. @last: the newest one in runs/.",
+        option(
+            "A B…: Two or more run folders, or networks of them: FOLDER@LABEL. @last: the newest one in runs/.",
             show_default=False,
         ),
     ],
     overheads: Annotated[
-        bool, option("--overheads", "Compare overheads relative to each side's baseline instead of levels.")
+        bool, "--overheads: Compare overheads relative to each side's baseline instead of levels."
     ] = False,
     quantity: Quantities = None,
     *,
@@ -106,9 +105,9 @@ def _side(text: str, read: Callable[[Path], tuple[list[Row], list[Found]]]) -> S
 
 @app.add("k8sdds history runs/nightly-*", "k8sdds history runs/nightly-* --output out --fail-if 'worse'")
 def history(
-    folders: Annotated[list[str], argument("FOLDER…", "Run folders of the same experiment, in any order.")],
+    folders: Annotated[list[str], "FOLDER…: Run folders of the same experiment, in any order."],
     overheads: Annotated[
-        bool, option("--overheads", "Use overheads relative to each run's baseline instead of levels.")
+        bool, "--overheads: Use overheads relative to each run's baseline instead of levels."
     ] = False,
     quantity: Quantities = None,
     *,

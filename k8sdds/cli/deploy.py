@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from k8sdds.cli.commands import Commands, output_option
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import AllowReboot, DryRun, Force, Limit, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.progress import ActionProgress, Steps
 from k8sdds.cli.terminal import confirm, print_line, print_note, print_step, print_text
@@ -35,7 +35,7 @@ def deploy(
     ssh: SshOptions,
     dry_run: DryRun = False,
     as_json: Annotated[
-        bool, output_option("--json", "With --dry-run: print the plan as JSON, including all scripts.")
+        bool, "--json: With --dry-run: print the plan as JSON, including all scripts.", "Output"
     ] = False,
 ) -> None:
     """Build a cluster on the machines of a profile. Run it again to finish or update the cluster.

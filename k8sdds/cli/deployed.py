@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.commands import Commands, option
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import AllowReboot, DryRun, Force, Limit, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.output import RowsOutput, print_table
 from k8sdds.cli.progress import ActionProgress
@@ -34,10 +34,7 @@ def status(
     limit: Limit = None,
     fix: Annotated[
         bool,
-        option(
-            "--fix",
-            "Show and confirm fixes of the machines, and apply them: swap, memory cgroup, kernel modules.",
-        ),
+        "--fix: Show and confirm fixes of the machines, and apply them: swap, memory cgroup, kernel modules.",
     ] = False,
     allow_reboot: AllowReboot = False,
     dry_run: DryRun = False,
@@ -152,7 +149,7 @@ def _machines(profile: Profile, names: Sequence[str], facts: Mapping[str, Facts]
 @app.add("k8sdds kubeconfig one-machine --path")
 def kubeconfig(
     profile: ProfileName,
-    path: Annotated[bool, option("--path", "Print the path of the file instead of its content.")] = False,
+    path: Annotated[bool, "--path: Print the path of the file instead of its content."] = False,
 ) -> None:
     """Print the admin kubeconfig of a deployed cluster.
 
@@ -170,8 +167,7 @@ def kubeconfig(
 def logs(
     profile: ProfileName,
     output: Annotated[
-        Path | None,
-        option("--output -o FILE", "File to write. Default: NAME-logs-TIME.tar.gz in this directory."),
+        Path | None, "--output -o FILE: File to write. Default: NAME-logs-TIME.tar.gz in this directory."
     ] = None,
     *,
     ssh: SshOptions,
@@ -197,8 +193,7 @@ def destroy(
     yes: Yes = False,
     force: Force = False,
     purge: Annotated[
-        bool,
-        option("--purge", "Also remove the packages that deploy installed and the logs on this machine."),
+        bool, "--purge: Also remove the packages that deploy installed and the logs on this machine."
     ] = False,
     *,
     ssh: SshOptions,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from k8sdds.cli.commands import Commands, argument
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.output import print_table
 from k8sdds.cli.terminal import console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
@@ -38,7 +38,7 @@ def topics() -> dict[str, Path]:
 
 @app.add("k8sdds docs", "k8sdds docs experiments")
 def docs(
-    topic: Annotated[str | None, argument("TOPIC", "Page to read. Default: list the topics.")] = None,
+    topic: Annotated[str | None, "TOPIC: Page to read. Default: list the topics."] = None,
 ) -> None:
     """Print a page of the documentation, or list the topics."""
     pages = topics()

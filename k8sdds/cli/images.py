@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import Architectures, DryRun, Limit, ProfileName, SshOptions, load_profile, split_list
 from k8sdds.cli.progress import Steps
 from k8sdds.cli.terminal import print_line, print_note, print_text
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from k8sdds.system.ssh import Connections
 
 app = Commands(help="Build the container images without a daemon; copy them to a file, a registry or nodes.")
-Names = Annotated[list[str] | None, argument("IMAGE", "Only these images. Default: all.")]
+Names = Annotated[list[str] | None, "IMAGE: Only these images. Default: all."]
 
 
 def _build_bundle(arch: str, names: Sequence[str]) -> Bundle:
@@ -50,7 +50,7 @@ def build(
     names: Names = None,
     arch: Architectures = "",
     output: Annotated[
-        Path | None, option("--output -o FILE", "Also write an OCI archive (one architecture only).")
+        Path | None, "--output -o FILE: Also write an OCI archive (one architecture only)."
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -82,10 +82,10 @@ def build(
 
 @app.add("k8sdds images push registry.example.org/robots --arch amd64,arm64")
 def push(
-    target: Annotated[str, argument("TARGET", "REGISTRY or REGISTRY/PATH to push the images to.")],
+    target: Annotated[str, "TARGET: REGISTRY or REGISTRY/PATH to push the images to."],
     names: Names = None,
     arch: Architectures = "",
-    plain_http: Annotated[bool, option("--plain-http", "Use HTTP: the registry has no TLS.")] = False,
+    plain_http: Annotated[bool, "--plain-http: Use HTTP: the registry has no TLS."] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Push the images to a registry with skopeo, as multi-architecture images."""
@@ -108,10 +108,7 @@ def load(
     limit: Limit = None,
     emulate: Annotated[
         str,
-        option(
-            "--emulate ARCH",
-            "Load the images of another architecture together with the emulator, as IMAGE-ARCH.",
-        ),
+        "--emulate ARCH: Load the images of another architecture together with the emulator, as IMAGE-ARCH.",
     ] = "",
     *,
     ssh: SshOptions,

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_step, print_text
@@ -25,14 +25,12 @@ MAX_SHOWN = 8
 """Largest number of files or copies that the text output lists; import.json lists all."""
 
 Folder = Annotated[
-    Path, argument("FOLDER", "A folder with RTI PerfTest logs at any depth, or MininetResults.csv of OSRF.")
+    Path, "FOLDER: A folder with RTI PerfTest logs at any depth, or MininetResults.csv of OSRF."
 ]
 Maps = Annotated[
     list[str] | None,
-    option(
-        "--map GLOB:KEY=VALUE,…",
-        "Settings of some folders (repeatable), such as 'vx*:network=flannel-vxlan,repetition=2'.",
-    ),
+    "--map GLOB:KEY=VALUE,…: Settings of some folders (repeatable), such as"
+    " 'vx*:network=flannel-vxlan,repetition=2'.",
 ]
 
 
@@ -44,18 +42,14 @@ Maps = Annotated[
 def import_(
     path: Folder,
     output: Annotated[
-        Path | None, option("--output -o FOLDER", "Run folder to create. Default: runs/TIME-FOLDER.")
+        Path | None, "--output -o FOLDER: Run folder to create. Default: runs/TIME-FOLDER."
     ] = None,
     layout: Annotated[
-        str, option("--layout LAYOUT", "Meaning of the folder names: k8sdds (the paper's artifact), or auto.")
+        str, "--layout LAYOUT: Meaning of the folder names: k8sdds (the paper's artifact), or auto."
     ] = "auto",
     maps: Maps = None,
-    skip: Annotated[
-        list[str] | None, option("--skip GLOB", "Leave out these files or folders (repeatable).")
-    ] = None,
-    baseline: Annotated[
-        str, option("--baseline NETWORK", "Label of the baseline network for overheads.")
-    ] = "host",
+    skip: Annotated[list[str] | None, "--skip GLOB: Leave out these files or folders (repeatable)."] = None,
+    baseline: Annotated[str, "--baseline NETWORK: Label of the baseline network for overheads."] = "host",
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:

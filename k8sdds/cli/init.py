@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from k8sdds.cli.commands import Commands, argument, machines_option, option, output_option
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import SshOptions
 from k8sdds.cli.terminal import print_note, print_text
 from k8sdds.system.errors import InputError
@@ -76,39 +76,33 @@ def _complete_like(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-_KindArgument = Annotated[Kind, argument("KIND", "experiment, application, link, profile, qos or rights.")]
+_KindArgument = Annotated[Kind, "KIND: experiment, application, link, profile, qos or rights."]
 _NameArgument = Annotated[
     str | None,
-    argument(
-        "NAME",
-        "Name of the new file and of what it describes."
-        " Default: my-experiment, my-application, my-link, my-lab, my-qos or rights.",
-    ),
+    "NAME: Name of the new file and of what it describes. Default: my-experiment, my-application,"
+    " my-link, my-lab, my-qos or rights.",
 ]
 _Like = Annotated[
     str | None,
     option(
-        "--like NAME",
-        "Copy this installed file, with its comments. Default: a template with every key; for link wifi-office; for qos"
-        " strict-reliable; for rights cluster (or namespace: rights in one namespace alone).",
+        "--like NAME: Copy this installed file, with its comments. Default: a template with every key; for"
+        " link wifi-office; for qos strict-reliable; for rights cluster (or namespace: rights in one namespace"
+        " alone).",
         autocompletion=_complete_like,
     ),
 ]
 _From = Annotated[
     Path | None,
-    option(
-        "--from RECORDING",
-        "Write an application with the flows of a recording of ROS 2: an .mcap or .db3 file, or a folder of rosbag2.",
-    ),
+    "--from RECORDING: Write an application with the flows of a recording of ROS 2: an .mcap or .db3"
+    " file, or a folder of rosbag2.",
 ]
 _Output = Annotated[
     str | None,
-    output_option(
-        "--output -o FILE",
-        "File to write; -: stdout. Default: NAME.yaml, or for qos NAME with the suffix of the copied file.",
-    ),
+    "--output -o FILE: File to write; -: stdout. Default: NAME.yaml, or for qos NAME with the suffix of"
+    " the copied file.",
+    "Output",
 ]
-_Force = Annotated[bool, output_option("--force", "Overwrite the file if it exists.")]
+_Force = Annotated[bool, "--force: Overwrite the file if it exists.", "Output"]
 
 
 @dataclass
@@ -116,15 +110,14 @@ class Machines:
     """The options that describe the machines of a profile."""
 
     node: Annotated[
-        list[str] | None,
-        machines_option("--node [USER@]ADDRESS[:PORT]", "A machine of the profile (repeatable)."),
+        list[str] | None, "--node [USER@]ADDRESS[:PORT]: A machine of the profile (repeatable).", "Machines"
     ] = None
     look: Annotated[
-        bool, machines_option("--look/--no-look", "Read the machines over SSH and fill in what they are.")
+        bool, "--look/--no-look: Read the machines over SSH and fill in what they are.", "Machines"
     ] = True
-    key: Annotated[Path | None, machines_option("--key FILE", "Private key file for SSH.")] = None
+    key: Annotated[Path | None, "--key FILE: Private key file for SSH.", "Machines"] = None
     ssh_config: Annotated[
-        Path | None, machines_option("--ssh-config FILE", "ssh_config file. Default: your own.")
+        Path | None, "--ssh-config FILE: ssh_config file. Default: your own.", "Machines"
     ] = None
 
     def profile(self, name: str, ssh: SshOptions) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.commands import REST_IS_A_COMMAND, Commands, argument, option, selection_option
+from k8sdds.cli.commands import REST_IS_A_COMMAND, Commands, option
 from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import print_line, print_step, print_text
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = Commands(help="Build, inspect and enter the networks of the lab without measuring.")
 
-Name = Annotated[str, option("--name NAME", "Name of the lab; several labs can be up.")]
+Name = Annotated[str, "--name NAME: Name of the lab; several labs can be up."]
 
 
 @dataclass
@@ -31,9 +31,8 @@ class Selection:
     experiment: Experiment
     network: Annotated[
         list[str] | None,
-        selection_option(
-            "--network NETWORK", "Only this network (repeatable). Default: all networks of the experiment."
-        ),
+        "--network NETWORK: Only this network (repeatable). Default: all networks of the experiment.",
+        "Selection",
     ] = None
     settings: Settings = None
 
@@ -160,13 +159,12 @@ def _complete_targets(incomplete: str) -> list[str]:
 def exec_(
     target: Annotated[
         str,
-        argument(
-            "TARGET",
-            "NETWORK/POD or NETWORK/NODE, such as flannel-vxlan/node0.",
+        option(
+            "TARGET: NETWORK/POD or NETWORK/NODE, such as flannel-vxlan/node0.",
             autocompletion=_complete_targets,
         ),
     ],
-    command: Annotated[list[str], argument("COMMAND", "The command, after --.")],
+    command: Annotated[list[str], "COMMAND: The command, after --."],
     name: Name = "lab",
 ) -> None:
     """Run a command in a pod or on a node of a lab that is up."""
@@ -202,9 +200,7 @@ def exec_(
 @app.add("k8sdds lab graph quickstart --output lab.svg")
 def graph(
     selection: Selection,
-    output: Annotated[Path, option("--output -o FILE", "File to write: .svg, .png or .dot.")] = Path(
-        "lab.svg"
-    ),
+    output: Annotated[Path, "--output -o FILE: File to write: .svg, .png or .dot."] = Path("lab.svg"),
 ) -> None:
     """Draw an experiment's networks: nodes, pods, links and MTUs."""
     from k8sdds.testbeds.lab import graph as drawing

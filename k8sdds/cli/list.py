@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from k8sdds.cli.commands import Commands, argument
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import print_step
 from k8sdds.system.numbers import format_duration
@@ -16,7 +16,7 @@ app = Commands()
 def list_(
     kind: Annotated[
         Literal["experiments", "applications", "networks", "links", "studies"],
-        argument("KIND", "experiments, applications, networks, links or studies."),
+        "KIND: experiments, applications, networks, links or studies.",
     ] = "experiments",
     *,
     out: RowsOutput,

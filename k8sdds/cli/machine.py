@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.commands import Commands, option, testbed_option
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import ClusterOptions, Context, DryRun, Kubeconfig, Yes, any_given
 from k8sdds.cli.output import Json, RowsOutput
 from k8sdds.cli.progress import Steps
@@ -31,13 +31,10 @@ app = Commands()
 def setup(
     names: Annotated[
         list[str] | None,
-        option(
-            "--for PURPOSE",
-            "lab (default): measure in the lab. lab-cilium: also the networks cilium-*. lab-zenoh: also Zenoh, which"
-            " takes minutes to compile. lab-ros2: also ROS 2, which is downloaded. deploy: create clusters."
-            " deploy-arm64, deploy-amd64: create clusters of such machines, with a cross compiler if necessary. tests:"
-            " run the tests. (Repeatable.)",
-        ),
+        "--for PURPOSE: lab (default): measure in the lab. lab-cilium: also the networks cilium-*. lab-zenoh:"
+        " also Zenoh, which takes minutes to compile. lab-ros2: also ROS 2, which is downloaded. deploy:"
+        " create clusters. deploy-arm64, deploy-amd64: create clusters of such machines, with a cross compiler"
+        " if necessary. tests: run the tests. (Repeatable.)",
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -234,23 +231,19 @@ def _resources() -> Iterator[Diagnosis]:
 
 @app.add("k8sdds clean", "k8sdds clean --all", "k8sdds clean --testbed cluster")
 def clean(
-    everything: Annotated[
-        bool, option("--all", "Also remove labs that are up and leftovers still in use.")
-    ] = False,
+    everything: Annotated[bool, "--all: Also remove labs that are up and leftovers still in use."] = False,
     on: Annotated[
         str | None,
-        testbed_option(
-            "--testbed NAME",
-            "Clean a cluster instead: cluster, or the name of a deployed cluster. Default: this machine.",
-        ),
+        "--testbed NAME: Clean a cluster instead: cluster, or the name of a deployed cluster. Default: this"
+        " machine.",
+        "Testbed",
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Annotated[
         str | None,
-        testbed_option(
-            "--namespace -n NAME", "Clean this existing namespace. Default: the namespaces of all campaigns."
-        ),
+        "--namespace -n NAME: Clean this existing namespace. Default: the namespaces of all campaigns.",
+        "Testbed",
     ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,

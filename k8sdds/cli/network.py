@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from k8sdds.cli import list as list_command
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import AcceptKeys, DryRun, Force, ProfileName, Yes
 from k8sdds.cli.output import Json, RowsOutput
 from k8sdds.cli.terminal import confirm, print_note, print_text
@@ -20,32 +20,24 @@ if TYPE_CHECKING:
 
 app = Commands(help="Switch the pod network of a cluster, or show what would be installed.")
 
-Name = Annotated[str, argument("NETWORK", "Name of a network; see `k8sdds list networks`.")]
+Name = Annotated[str, "NETWORK: Name of a network; see `k8sdds list networks`."]
 Mtu = Annotated[
     int | None,
-    option("--mtu BYTES", "MTU of the pods, in bytes. Default: the network's default.", min=576, max=65535),
+    option("--mtu BYTES: MTU of the pods, in bytes. Default: the network's default.", min=576, max=65535),
 ]
 Interface = Annotated[
     str | None,
-    option(
-        "--interface NAME",
-        "Network interface between the nodes. Default: the interface of the default route.",
-    ),
+    "--interface NAME: Network interface between the nodes. Default: the interface of the default route.",
 ]
 Password = Annotated[
     str | None,
-    option(
-        "--password-file FILE",
-        "File (mode 0600) with the secret of an encrypted network. Default: as in the profile.",
-    ),
+    "--password-file FILE: File (mode 0600) with the secret of an encrypted network. Default: as in the"
+    " profile.",
 ]
 Engine = Annotated[
     str | None,
-    option(
-        "--engine NAME",
-        "Engine of the network: sleeve, WeaveNet's datapath in userspace, or fastdp, its own."
-        " Default: as in the profile.",
-    ),
+    "--engine NAME: Engine of the network: sleeve, WeaveNet's datapath in userspace, or fastdp, its own."
+    " Default: as in the profile.",
 ]
 
 
@@ -58,9 +50,7 @@ def list_(out: RowsOutput) -> None:
 @app.add("k8sdds network show one-machine", "k8sdds network show ./my-lab.yaml weavenet --mtu 1400")
 def show(
     profile: ProfileName,
-    network: Annotated[
-        str | None, argument("NETWORK", "Network to show. Default: the network of the profile.")
-    ] = None,
+    network: Annotated[str | None, "NETWORK: Network to show. Default: the network of the profile."] = None,
     mtu: Mtu = None,
     interface: Interface = None,
     engine: Engine = None,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from k8sdds import versions
-from k8sdds.cli.commands import REST_IS_A_COMMAND, Commands, argument, option
+from k8sdds.cli.commands import REST_IS_A_COMMAND, Commands, option
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
@@ -26,32 +26,27 @@ LOCAL = "local"
 """Name of the cluster of nodes that `up` creates without a name."""
 Cluster = Annotated[
     str | None,
-    option(
-        "--cluster -c NAME",
-        "Cluster of the node, the same as CLUSTER/NODE. Default: that of an existing node; otherwise local.",
-    ),
+    "--cluster -c NAME: Cluster of the node, the same as CLUSTER/NODE. Default: that of an existing node;"
+    " otherwise local.",
 ]
-Node = Annotated[str, argument("NODE", "NODE, or CLUSTER/NODE if several clusters have it; see `nodes ls`.")]
+Node = Annotated[str, "NODE: NODE, or CLUSTER/NODE if several clusters have it; see `nodes ls`."]
 
 
 @app.add("k8sdds nodes up --count 2", "k8sdds nodes up alpha beta --cluster mine --delay-ms 5")
 def up(
-    names: Annotated[
-        list[str] | None, argument("NODE", "Names of the nodes. Default: node1, node2, …")
-    ] = None,
-    count: Annotated[int, option("--count N", "Number of nodes without names.", min=1, max=100)] = 3,
+    names: Annotated[list[str] | None, "NODE: Names of the nodes. Default: node1, node2, …"] = None,
+    count: Annotated[int, option("--count N: Number of nodes without names.", min=1, max=100)] = 3,
     cluster: Cluster = None,
     boot: Annotated[
-        Literal["systemd", "sshd"],
-        option("--boot PROGRAM", "First process of each node: systemd, or sshd alone."),
+        Literal["systemd", "sshd"], "--boot PROGRAM: First process of each node: systemd, or sshd alone."
     ] = "systemd",
     rate: Annotated[
-        float | None, option("--rate-mbps MBPS", "Rate of each link in Mbit/s. Default: unlimited.", min=0.1)
+        float | None, option("--rate-mbps MBPS: Rate of each link in Mbit/s. Default: unlimited.", min=0.1)
     ] = None,
     delay: Annotated[
-        float | None, option("--delay-ms MS", "One-way delay of each link in ms. Default: none.", min=0)
+        float | None, option("--delay-ms MS: One-way delay of each link in ms. Default: none.", min=0)
     ] = None,
-    mtu: Annotated[int, option("--mtu BYTES", "MTU of each link in bytes.", min=576, max=9000)] = 1500,
+    mtu: Annotated[int, option("--mtu BYTES: MTU of each link in bytes.", min=576, max=9000)] = 1500,
     dry_run: DryRun = False,
 ) -> None:
     """Create nodes and boot stopped ones. Running nodes are kept."""
@@ -84,7 +79,7 @@ def up(
 @app.add("k8sdds nodes ls", "k8sdds nodes ls --cluster mine --json")
 def ls(
     cluster: Annotated[
-        str | None, option("--cluster -c NAME", "Only this cluster's nodes. Default: all clusters.")
+        str | None, "--cluster -c NAME: Only this cluster's nodes. Default: all clusters."
     ] = None,
     *,
     out: RowsOutput,
@@ -110,7 +105,7 @@ def _show(listed: list[nodes.LocalNode]) -> None:
 )
 def exec_(
     node: Node,
-    command: Annotated[list[str], argument("COMMAND", "The command, after --.")],
+    command: Annotated[list[str], "COMMAND: The command, after --."],
     cluster: Cluster = None,
 ) -> None:
     """Run a command in a node as root, without SSH; in the node `switch`, next to the switch."""
@@ -125,7 +120,7 @@ def exec_(
 @app.add("k8sdds nodes connect node1 22")
 def connect(
     node: Node,
-    port: Annotated[int, argument("PORT", "TCP port of the node.", min=1, max=65535)] = versions.SSH_PORT,
+    port: Annotated[int, option("PORT: TCP port of the node.", min=1, max=65535)] = versions.SSH_PORT,
     cluster: Cluster = None,
 ) -> None:
     """Connect stdin and stdout to a TCP port of a node, for the ProxyCommand of ssh."""
@@ -149,9 +144,7 @@ def stop(node: Node, cluster: Cluster = None, dry_run: DryRun = False) -> None:
 
 @app.add("k8sdds nodes down", "k8sdds nodes down mine/node2", "k8sdds nodes down -c mine")
 def down(
-    names: Annotated[
-        list[str] | None, argument("NODE", "Only these nodes. Default: all nodes of the cluster.")
-    ] = None,
+    names: Annotated[list[str] | None, "NODE: Only these nodes. Default: all nodes of the cluster."] = None,
     cluster: Cluster = None,
     dry_run: DryRun = False,
 ) -> None:

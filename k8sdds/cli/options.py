@@ -7,15 +7,7 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.commands import (
-    argument,
-    completion,
-    machines_option,
-    option,
-    output_option,
-    selection_option,
-    testbed_option,
-)
+from k8sdds.cli.commands import completion, option
 from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError
 
@@ -72,58 +64,51 @@ def complete_settings(incomplete: str) -> list[str]:
 
 Force = Annotated[
     bool,
-    option(
-        "--force",
-        "Change the cluster although a campaign is running on it. The campaign stops if its network changes;"
-        " otherwise its results are disturbed.",
-    ),
+    "--force: Change the cluster although a campaign is running on it. The campaign stops if its network"
+    " changes; otherwise its results are disturbed.",
 ]
 RetryFailed = Annotated[
-    bool,
-    option("--retry-failed", "With --resume: also measure trials again that have used up their attempts."),
+    bool, "--retry-failed: With --resume: also measure trials again that have used up their attempts."
 ]
-DryRun = Annotated[bool, output_option("--dry-run", "Print what would be done, and change nothing.")]
+DryRun = Annotated[bool, "--dry-run: Print what would be done, and change nothing.", "Output"]
 
 # Experiments
-ExperimentArgument = argument(
-    "EXPERIMENT", "Name of an experiment or application (see: k8sdds list), or path of a YAML file."
+ExperimentArgument = option(
+    "EXPERIMENT: Name of an experiment or application (see: k8sdds list), or path of a YAML file."
 )
 Experiment = Annotated[str, ExperimentArgument]
 Repeat = Annotated[
     int | None,
-    selection_option(
-        "--repeat N", "Number of repetitions of every cell. Default: as in the experiment.", min=1
+    option(
+        "--repeat N: Number of repetitions of every cell. Default: as in the experiment.", "Selection", min=1
     ),
 ]
 Duration = Annotated[
     float | None,
-    selection_option(
-        "--duration SECONDS",
-        "Measured duration of each trial, in seconds. Default: as in the experiment.",
+    option(
+        "--duration SECONDS: Measured duration of each trial, in seconds. Default: as in the experiment.",
+        "Selection",
         min=0.1,
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    selection_option(
-        "--set KEY=VALUE",
-        "Override a key of the experiment with a YAML value (repeatable).",
+    option(
+        "--set KEY=VALUE: Override a key of the experiment with a YAML value (repeatable).",
+        "Selection",
         autocompletion=complete_settings,
     ),
 ]
 
 
-Paper = Annotated[bool, selection_option("--paper", "Use the durations of the paper: 120 s per trial.")]
+Paper = Annotated[bool, "--paper: Use the durations of the paper: 120 s per trial.", "Selection"]
 PskFile = Annotated[
     Path | None,
-    testbed_option(
-        "--psk-file FILE",
-        "Lab only: file (mode 0600) with the pre-shared key for IPsec networks. Default: a random key.",
-    ),
+    "--psk-file FILE: Lab only: file (mode 0600) with the pre-shared key for IPsec networks. Default: a"
+    " random key.",
+    "Testbed",
 ]
-Seed = Annotated[
-    int | None, selection_option("--seed N", "Seed of the random order of trials. Default: random.")
-]
+Seed = Annotated[int | None, "--seed N: Seed of the random order of trials. Default: random.", "Selection"]
 
 
 @dataclass(frozen=True)
@@ -132,18 +117,15 @@ class Changes:
 
     network: Annotated[
         list[str] | None,
-        selection_option(
-            "--network NETWORK",
-            "Only this network and the baseline (repeatable). Default: all networks of the experiment.",
-        ),
+        "--network NETWORK: Only this network and the baseline (repeatable). Default: all networks of the"
+        " experiment.",
+        "Selection",
     ] = None
     link: Annotated[
         list[str] | None,
-        selection_option(
-            "--link LINK",
-            "Links between the nodes: an installed link (see: k8sdds list links), or a YAML file (repeatable: an"
-            " experiment is measured with each). Default: as in the experiment.",
-        ),
+        "--link LINK: Links between the nodes: an installed link (see: k8sdds list links), or a YAML file"
+        " (repeatable: an experiment is measured with each). Default: as in the experiment.",
+        "Selection",
     ] = None
     repeat: Repeat = None
     duration: Duration = None
@@ -166,18 +148,17 @@ class Changes:
 # Testbeds
 TestbedName = Annotated[
     str | None,
-    testbed_option(
-        "--testbed NAME",
-        "lab, cluster, or the name of a deployed cluster. Default: the current testbed.",
+    option(
+        "--testbed NAME: lab, cluster, or the name of a deployed cluster. Default: the current testbed.",
+        "Testbed",
         autocompletion=completion("testbeds.selection", "names"),
     ),
 ]
 Kubeconfig = Annotated[
-    Path | None,
-    testbed_option("--kubeconfig FILE", "Kubeconfig of the cluster. Default: the same as kubectl."),
+    Path | None, "--kubeconfig FILE: Kubeconfig of the cluster. Default: the same as kubectl.", "Testbed"
 ]
 Context = Annotated[
-    str | None, testbed_option("--context NAME", "Context of the kubeconfig. Default: its current context.")
+    str | None, "--context NAME: Context of the kubeconfig. Default: its current context.", "Testbed"
 ]
 
 
@@ -189,57 +170,48 @@ class ClusterOptions:
     context: Context = None
     namespace: Annotated[
         str | None,
-        testbed_option(
-            "--namespace -n NAME",
-            "Existing Kubernetes namespace to use. Default: create one namespace per campaign.",
-        ),
+        "--namespace -n NAME: Existing Kubernetes namespace to use. Default: create one namespace per"
+        " campaign.",
+        "Testbed",
     ] = None
     pod_network: Annotated[
         str | None,
-        testbed_option(
-            "--pod-network NETWORK",
-            "Name of the installed pod network, in place of the detected one. Default: detected.",
-        ),
+        "--pod-network NETWORK: Name of the installed pod network, in place of the detected one. Default:"
+        " detected.",
+        "Testbed",
     ] = None
     image: Annotated[
         str | None,
-        testbed_option(
-            "--image IMAGE",
-            "Container image with the supervisor and perftest. Default: the image that deploy installs.",
-        ),
+        "--image IMAGE: Container image with the supervisor and perftest. Default: the image that deploy"
+        " installs.",
+        "Testbed",
     ] = None
     meter: Annotated[
         bool | None,
-        testbed_option(
-            "--meter/--no-meter",
-            "Measure the background cost of the network on the nodes around each block (runs a DaemonSet)."
-            " Default: no.",
-        ),
+        "--meter/--no-meter: Measure the background cost of the network on the nodes around each block (runs"
+        " a DaemonSet). Default: no.",
+        "Testbed",
     ] = None
 
 
 # Profiles and machines
-ProfileName = Annotated[str, argument("PROFILE", "Name of a profile, or path of a YAML file.")]
+ProfileName = Annotated[str, "PROFILE: Name of a profile, or path of a YAML file."]
 Limit = Annotated[
     list[str] | None,
-    machines_option(
-        "--limit NODE", "Only this node (repeatable). Other workers may be down. Default: all nodes."
-    ),
+    "--limit NODE: Only this node (repeatable). Other workers may be down. Default: all nodes.",
+    "Machines",
 ]
 AcceptKeys = Annotated[
     bool,
-    machines_option(
-        "--accept-new-host-keys",
-        "Trust and remember unknown SSH host keys. Changed keys are always rejected.",
-    ),
+    "--accept-new-host-keys: Trust and remember unknown SSH host keys. Changed keys are always rejected.",
+    "Machines",
 ]
 AllowReboot = Annotated[
     bool,
-    machines_option(
-        "--allow-reboot", "Change the kernel command line of a Raspberry Pi if needed, and reboot it."
-    ),
+    "--allow-reboot: Change the kernel command line of a Raspberry Pi if needed, and reboot it.",
+    "Machines",
 ]
-Yes = Annotated[bool, option("--yes -y", "Do not ask for confirmation. Required without a terminal.")]
+Yes = Annotated[bool, "--yes -y: Do not ask for confirmation. Required without a terminal."]
 
 
 @dataclass(frozen=True)
@@ -248,7 +220,7 @@ class SshOptions:
 
     accept_new_host_keys: AcceptKeys = False
     concurrency: Annotated[
-        int, machines_option("--concurrency N", "Number of machines to work on in parallel.", min=1, max=200)
+        int, option("--concurrency N: Number of machines to work on in parallel.", "Machines", min=1, max=200)
     ] = 20
 
     def connect(self, targets: Sequence[Target]) -> Connections:
@@ -260,13 +232,11 @@ class SshOptions:
 
 # Software, run folders and claims
 Architectures = Annotated[
-    str, option("--arch ARCH,…", "Architectures, comma-separated: amd64, arm64. Default: this machine's.")
+    str, "--arch ARCH,…: Architectures, comma-separated: amd64, arm64. Default: this machine's."
 ]
-ClaimsFile = Annotated[str, option("--claims CLAIMS", "Name of a set of claims, or path of a YAML file.")]
+ClaimsFile = Annotated[str, "--claims CLAIMS: Name of a set of claims, or path of a YAML file."]
 Quantities = Annotated[
     list[str] | None,
-    option(
-        "--quantity NAME",
-        "Use this metric, such as latency_p99_us (repeatable). Default: the headline metric of each test.",
-    ),
+    "--quantity NAME: Use this metric, such as latency_p99_us (repeatable). Default: the headline metric"
+    " of each test.",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from k8sdds.cli.commands import output_option
+from k8sdds.cli.commands import option
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.report.export import to_csv, to_json
 from k8sdds.system.errors import InputError
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def _format(*names: str) -> Any:
     # Typer would show the choices as a metavar, which does not fit 80 columns.
     help_text = f"Format of the result: table (text for people), {', '.join(names)}."
-    return output_option("--format FORMAT", help_text)
+    return option(f"--format FORMAT: {help_text}", "Output")
 
 
-Json = Annotated[bool, output_option("--json", "Print the result as JSON.")]
+Json = Annotated[bool, "--json: Print the result as JSON.", "Output"]
 
 
 @dataclass
@@ -117,17 +117,14 @@ class Consequences:
 
     output: Annotated[
         Path | None,
-        output_option(
-            "--output -o FOLDER", "Also write the result as HTML, CSV and JSON to this new folder."
-        ),
+        "--output -o FOLDER: Also write the result as HTML, CSV and JSON to this new folder.",
+        "Output",
     ] = None
     fail_if: Annotated[
         str | None,
-        output_option(
-            "--fail-if CONDITION",
-            "Exit with code 6 if a row of the result meets this condition, an expression in pandas syntax with"
-            " the columns of --format csv.",
-        ),
+        "--fail-if CONDITION: Exit with code 6 if a row of the result meets this condition, an expression in"
+        " pandas syntax with the columns of --format csv.",
+        "Output",
     ] = None
 
     def print(self, found: Findings, out: Output) -> None:

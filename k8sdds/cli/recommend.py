@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.commands import Commands, argument, option, output_option, selection_option
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import Changes, ClusterOptions, DryRun, PskFile, Seed, TestbedName, any_given
 from k8sdds.cli.output import DataOutput
 from k8sdds.cli.run import conclude, measure
@@ -23,47 +23,37 @@ app = Commands()
 
 
 ApplicationFile = Annotated[
-    str,
-    argument(
-        "APPLICATION", "Name of an application (see: k8sdds list applications), or path of a YAML file."
-    ),
+    str, "APPLICATION: Name of an application (see: k8sdds list applications), or path of a YAML file."
 ]
 From = Annotated[
     list[Path] | None,
-    selection_option("--from FOLDER", "Answer from this run folder, without measuring (repeatable)."),
+    "--from FOLDER: Answer from this run folder, without measuring (repeatable).",
+    "Selection",
 ]
 MaxTrials = Annotated[
     int | None,
-    selection_option(
-        "--max-trials N",
-        "Most trials of the search. Default: a fifth of those that would measure all configurations, at most"
-        " 1,000.",
+    option(
+        "--max-trials N: Most trials of the search. Default: a fifth of those that would measure all"
+        " configurations, at most 1,000.",
+        "Selection",
         min=4,
     ),
 ]
 NewFolder = Annotated[
     Path | None,
-    output_option(
-        "--output -o FOLDER",
-        "Run folder to create; with --from, folder for the page and the files. Default: runs/TIME-APPLICATION;"
-        " with --from, none.",
-    ),
+    "--output -o FOLDER: Run folder to create; with --from, folder for the page and the files. Default:"
+    " runs/TIME-APPLICATION; with --from, none.",
+    "Output",
 ]
 Yes = Annotated[
     bool,
-    option(
-        "--yes -y",
-        "Measure trials that are long enough for every requirement, however long it takes, without a"
-        " question.",
-    ),
+    "--yes -y: Measure trials that are long enough for every requirement, however long it takes, without"
+    " a question.",
 ]
 Quick = Annotated[
     bool,
-    option(
-        "--quick",
-        "Measure trials as long as the file states, even if some requirement then stays undecided. The default"
-        " without a terminal.",
-    ),
+    "--quick: Measure trials as long as the file states, even if some requirement then stays undecided."
+    " The default without a terminal.",
 ]
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.output import ReportOutput, RowsOutput
 from k8sdds.cli.terminal import console, print_note, print_step, print_text
 from k8sdds.results.run_folder import RunFolder, newest_first
@@ -21,16 +21,16 @@ app = Commands()
 @app.add("k8sdds report @last", "k8sdds report runs/mine --json", "k8sdds report runs/mine --serve")
 def report(
     folder: Annotated[
-        Path, argument("RUN", "A run folder, such as runs/TIME-EXPERIMENT; @last: the newest one in runs/.")
+        Path, "RUN: A run folder, such as runs/TIME-EXPERIMENT; @last: the newest one in runs/."
     ],
     *,
     out: ReportOutput,
-    pdf: Annotated[bool, option("--pdf", "Write the figures as PDF, too, with embedded fonts.")] = False,
+    pdf: Annotated[bool, "--pdf: Write the figures as PDF, too, with embedded fonts."] = False,
     serve: Annotated[
-        bool, option("--serve", "Show the report in a browser of this machine, also while the campaign runs.")
+        bool, "--serve: Show the report in a browser of this machine, also while the campaign runs."
     ] = False,
     port: Annotated[
-        int, option("--port PORT", "TCP port of --serve on 127.0.0.1. 0: any free port.", min=0, max=65535)
+        int, option("--port PORT: TCP port of --serve on 127.0.0.1. 0: any free port.", min=0, max=65535)
     ] = 0,
 ) -> None:
     """Write the report of a run folder: summary, tables, figures and one HTML file.
@@ -86,7 +86,7 @@ def _serve(run: RunFolder, port: int) -> None:
 
 @app.add("k8sdds runs", "k8sdds runs study/runs --json")
 def runs(
-    folder: Annotated[Path, argument("FOLDER", "Folder that contains run folders.")] = Path("runs"),
+    folder: Annotated[Path, "FOLDER: Folder that contains run folders."] = Path("runs"),
     *,
     out: RowsOutput,
 ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.commands import Commands, argument, option, output_option
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import (
     ClaimsFile,
     ClusterOptions,
@@ -47,30 +47,28 @@ app = Commands()
 def reproduce(
     names: Annotated[
         list[str] | None,
-        argument(
-            "STUDY [CLAIM]",
-            "Name of a study, or path of a claims file; then ids of its claims. Default: all its claims."
-            " Without STUDY: that of --claims. See: k8sdds list studies.",
+        option(
+            "STUDY [CLAIM]: Name of a study, or path of a claims file; then ids of its claims. Default: all its"
+            " claims. Without STUDY: that of --claims. See: k8sdds list studies.",
             show_default=False,
         ),
     ] = None,
     file: ClaimsFile = "k8sdds-paper",
     with_: Annotated[
-        list[Path] | None, option("--with RUN", "Also judge this run folder, such as an imported one.")
+        list[Path] | None, "--with RUN: Also judge this run folder, such as an imported one."
     ] = None,
     repeat: Repeat = None,
     duration: Duration = None,
     seed: Seed = None,
     resume: Annotated[
-        Path | None, option("--resume FOLDER", "Measure what is missing in this folder of a study.")
+        Path | None, "--resume FOLDER: Measure what is missing in this folder of a study."
     ] = None,
     retry_failed: RetryFailed = False,
     on: TestbedName = None,
     output: Annotated[
         Path | None,
-        output_option(
-            "--output -o FOLDER", "Folder to create for the runs and verdicts. Default: runs/TIME-STUDY."
-        ),
+        "--output -o FOLDER: Folder to create for the runs and verdicts. Default: runs/TIME-STUDY.",
+        "Output",
     ] = None,
     dry_run: DryRun = False,
 ) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.commands import Commands, option, output_option, selection_option
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import (
     Changes,
     ClusterOptions,
@@ -65,31 +65,29 @@ def _percentage(text: str) -> float:
 
 Precision = Annotated[
     float | None,
-    selection_option(
-        "--precision PERCENT",
-        "Repeat until every overhead is known within this many percentage points, such as 5%.",
+    option(
+        "--precision PERCENT: Repeat until every overhead is known within this many percentage points, such"
+        " as 5%.",
+        "Selection",
         parser=_percentage,
     ),
 ]
 MaxTime = Annotated[
     float | None,
-    selection_option("--max-time MINUTES", "With --precision: stop after so many minutes of measuring."),
+    "--max-time MINUTES: With --precision: stop after so many minutes of measuring.",
+    "Selection",
 ]
 Profile = Annotated[
     bool,
-    selection_option(
-        "--profile",
-        "Then run one trial of each network and test with perf: CPU time by component, flame graphs.",
-    ),
+    "--profile: Then run one trial of each network and test with perf: CPU time by component, flame graphs.",
+    "Selection",
 ]
 Resume = Annotated[
     Path | None,
-    option(
-        "--resume FOLDER", "Measure the missing trials of this run folder. @last: the newest one in runs/."
-    ),
+    "--resume FOLDER: Measure the missing trials of this run folder. @last: the newest one in runs/.",
 ]
 NewFolder = Annotated[
-    Path | None, output_option("--output -o FOLDER", "Run folder to create. Default: runs/TIME-EXPERIMENT.")
+    Path | None, "--output -o FOLDER: Run folder to create. Default: runs/TIME-EXPERIMENT.", "Output"
 ]
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

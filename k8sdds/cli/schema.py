@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.output import Output
 from k8sdds.system import units
 
@@ -14,9 +14,9 @@ app = Commands()
 @app.add("k8sdds schema experiment", "k8sdds schema profile")
 def schema(
     kind: Annotated[
-        Literal["experiment", "application", "profile", "record"], argument("KIND", "Kind of file.")
+        Literal["experiment", "application", "profile", "record"], "KIND: Kind of file."
     ] = "experiment",
-    form: Annotated[Literal["json", "yaml"], option("--format", "Format of the schema.")] = "json",
+    form: Annotated[Literal["json", "yaml"], "--format: Format of the schema."] = "json",
 ) -> None:
     """Print the JSON Schema of files that you write (for editors), or of a line of trials.jsonl."""
     from k8sdds.campaign import experiments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json, RowsOutput, print_table
 from k8sdds.cli.terminal import print_line, print_step, print_text
@@ -15,20 +15,20 @@ from k8sdds.system.files import require_new
 
 app = Commands(help="Create, inspect and verify DDS Security credentials.")
 
-Folder = Annotated[Path, argument("DIR", "Folder of the credentials.")]
+Folder = Annotated[Path, "DIR: Folder of the credentials."]
 
 
 @app.add("k8sdds security init credentials --subscribers 4 --days 30")
 def init(
     folder: Folder,
     publishers: Annotated[
-        int, option("--publishers N", "Number of publishers: pub0, pub1, …", min=1, max=100)
+        int, option("--publishers N: Number of publishers: pub0, pub1, …", min=1, max=100)
     ] = 1,
     subscribers: Annotated[
-        int, option("--subscribers N", "Number of subscribers: sub0, sub1, …", min=1, max=100)
+        int, option("--subscribers N: Number of subscribers: sub0, sub1, …", min=1, max=100)
     ] = 1,
-    days: Annotated[int, option("--days N", "Validity in days.", min=1, max=3650)] = 365,
-    key: Annotated[Literal["ec", "rsa"], option("--key", "Key type: EC P-256 or RSA 2048.")] = "ec",
+    days: Annotated[int, option("--days N: Validity in days.", min=1, max=3650)] = 365,
+    key: Annotated[Literal["ec", "rsa"], "--key: Key type: EC P-256 or RSA 2048."] = "ec",
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.commands import Commands, option
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import Changes, Experiment, Paper, any_given
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import console, print_step
@@ -34,7 +34,7 @@ def show(
     *,
     changes: Changes,
     paper: Paper = False,
-    commands: Annotated[bool, option("--commands", "Also show the command line of each pod.")] = False,
+    commands: Annotated[bool, "--commands: Also show the command line of each pod."] = False,
     out: RowsOutput,
 ) -> None:
     """Show the cells of an experiment or application, its estimated duration and, on request, the command lines.

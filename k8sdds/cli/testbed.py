@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from k8sdds.cli.commands import Commands, argument, completion
+from k8sdds.cli.commands import Commands, completion, option
 from k8sdds.cli.options import ClusterOptions, DryRun, any_given
 from k8sdds.cli.output import DataOutput
 from k8sdds.cli.terminal import print_line, print_step
@@ -30,9 +30,8 @@ app = Commands()
 def testbed(
     name: Annotated[
         str | None,
-        argument(
-            "NAME",
-            "lab, cluster (the kubeconfig's cluster), or the name of a deployed cluster.",
+        option(
+            "NAME: lab, cluster (the kubeconfig's cluster), or the name of a deployed cluster.",
             autocompletion=completion("testbeds.selection", "names"),
         ),
     ] = None,
