@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections import Counter
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 PAUSE_S = 30
 """Without a terminal: time between two lines about the same step."""
-_NUMBER = r"\d+(?:\.\d+)?"
 _TAIL = "delay_p99_us"
 SMOOTHING = 0.2
 """Weight of the latest trial in the expected duration of the next one."""
@@ -38,8 +36,7 @@ class CampaignProgress:
         self._status = ""
         self._live: Any = None
         self._ended: set[str] = set()
-        self._warnings: dict[str, dict[str, str]] = {}
-        """By kind of warning: the text by trial."""
+        self._warnings: list[str] = []
 
     def __enter__(self) -> Self:
         if console().is_terminal and not quiet():
@@ -51,14 +48,12 @@ class CampaignProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        from k8sdds.report.formats import count
+        from k8sdds.report.formats import count, kinds
 
         if self._live is not None:
             self._live.stop()
-        for texts in self._warnings.values():
-            alike = "" if len(set(texts.values())) == 1 else ", such as"
-            text = max(texts.values(), key=lambda text: [float(n) for n in re.findall(_NUMBER, text)])
-            self.note(f"! {len(texts)} of {count(len(self._ended), 'trial')}{alike}: {text}")
+        for text, number in kinds(self._warnings):
+            self.note(f"! {number} of {count(len(self._ended), 'trial')}: {text}")
 
     def prepared(self, seconds: float) -> None:
         """Report that all networks are up."""
@@ -97,10 +92,7 @@ class CampaignProgress:
         # No warning of the record states that this percentile is unknown.
         if why := (record.missing or {}).get(_TAIL):
             texts.append(f"{METRICS[_TAIL].title} unknown: {why}")
-        for text in texts:
-            # Texts of one kind differ in their numbers.
-            kind = re.sub(_NUMBER, "", text)
-            self._warnings.setdefault(kind, {})[trial.trial_id] = text
+        self._warnings += dict.fromkeys(texts)
 
     def note(self, text: str) -> None:
         """Print a permanent line."""

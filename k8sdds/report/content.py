@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,12 +14,13 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.statistics import confidence_of
 from k8sdds.model.reason import Reason
 from k8sdds.perftest.settings import STAND_IN
+from k8sdds.report import formats
 from k8sdds.report.settings import THROUGHPUT, Curve, Setting, group
 from k8sdds.results import machine, tidy
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
-from k8sdds.system.grouping import Row, by_columns, grouped
+from k8sdds.system.grouping import Row, by_columns
 from k8sdds.workloads import of_metric
 
 INTERVAL = "95 % interval (t on log ratios, paired within repetition)"
@@ -130,14 +130,9 @@ class Content:
 
     @property
     def warnings(self) -> list[tuple[str, int]]:
-        """Each kind of warning of the valid trials with its number of trials, the most frequent first.
-
-        Warnings that differ in numbers are of one kind; it states their range.
-        """
+        """Each kind of warning of the valid trials with its number of trials."""
         rows = (*self.best, *self.probes, *self.profiled)
-        every = (text for row in rows for text in dict.fromkeys(row["warnings"]))
-        kinds = grouped(every, lambda text: _NUMBER.sub("0", text))
-        return sorted(((_ranges(texts), len(texts)) for texts in kinds.values()), key=lambda kind: -kind[1])
+        return formats.kinds(text for row in rows for text in dict.fromkeys(row["warnings"]))
 
     @property
     def notable_events(self) -> list[Row]:
@@ -273,17 +268,6 @@ class Content:
         return " · ".join(
             filter(None, (f"n = {n}", baseline, known, "includes scheduling" if setting.scheduling else ""))
         )
-
-
-def _ranges(texts: list[str]) -> str:
-    """Return texts that differ in numbers as one, with the range of each number."""
-    columns = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
-    ranges = iter([sorted(set(numbers), key=float) for numbers in columns])
-    return _NUMBER.sub(lambda _: " to ".join(dict.fromkeys((one := next(ranges))[:1] + one[-1:])), texts[0])
-
-
-_NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
-"""A number that is not part of a name."""
 
 
 def read(run: RunFolder, parquet: bool = False) -> Content:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from k8sdds import workloads
@@ -12,7 +12,7 @@ from k8sdds.analysis import capacities
 from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.conditions import CONDITION, describe
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.grouping import Row
+from k8sdds.system.grouping import Row, grouped
 from k8sdds.system.numbers import count as count
 from k8sdds.system.numbers import fixed as fixed
 from k8sdds.system.numbers import number as number
@@ -161,6 +161,25 @@ def cell_name(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
 def join(items: list[str]) -> str:
     """Join items as in a sentence: `a`, `a and b`, `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def kinds(texts: Iterable[str]) -> list[tuple[str, int]]:
+    """Return each kind of text with its number, the most frequent first.
+
+    Texts that differ in numbers are of one kind; it states the range of each number.
+    """
+    found = grouped(texts, lambda text: _NUMBER.sub("0", text))
+    return sorted(((_ranges(alike), len(alike)) for alike in found.values()), key=lambda kind: -kind[1])
+
+
+def _ranges(texts: list[str]) -> str:
+    columns = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
+    ranges = iter([sorted(set(numbers), key=float) for numbers in columns])
+    return _NUMBER.sub(lambda _: " to ".join(dict.fromkeys((one := next(ranges))[:1] + one[-1:])), texts[0])
+
+
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
+"""A number that is not part of a name."""
 
 
 def by_group(groups: Mapping[str, Mapping[str, str]]) -> str:
