@@ -142,10 +142,10 @@ class Consequences:
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows, which have the same columns, as a table."""
-    from k8sdds.report.text import TextTable
+    from k8sdds.report.table import Table
 
     heads = [column.replace("_", " ") for column in rows[0]] if rows else []
-    TextTable(heads, [[*map(_cell, row.values())] for row in rows]).print(console())
+    Table.of(heads, [[*map(_cell, row.values())] for row in rows]).print(console())
 
 
 def _cell(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import Changes, Experiment, Paper, any_given
-from k8sdds.cli.output import RowsOutput
+from k8sdds.cli.output import RowsOutput, print_table
 from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError, K8sddsError
 from k8sdds.system.kernel_features import available
@@ -97,7 +97,6 @@ def _print(
     from rich.text import Text
 
     from k8sdds.model.axis import payload
-    from k8sdds.report.text import TextTable
 
     out, experiment = console(), expansion.experiment
     out.print(Text.assemble((experiment.name, "bold"), f": {experiment.title}"))
@@ -117,8 +116,9 @@ def _print(
         }
         for cell in expansion.cells
     ]  # fmt: skip
-    heads = [name for name in rows[0] if name != "other settings" or any(row[name] for row in rows)]
-    TextTable(heads, [[row[name] for name in heads] for row in rows]).print(out)
+    if not any(row["other settings"] for row in rows):
+        rows = [{name: row[name] for name in row if name != "other settings"} for row in rows]
+    print_table(rows)
     if commands:
         for row in cells:
             out.print(Text(f"\n{row['cell_id']}", style="bold"))

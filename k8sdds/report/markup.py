@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console, ConsoleRenderable, RenderHook
 from rich.text import Text
 
-from k8sdds.report.text import TextTable
+from k8sdds.report.table import Table
 from k8sdds.system import reading
 
 MAX_WIDTH = 50
@@ -46,11 +46,14 @@ def render(form: str, show: Callable[[], None], console: Console) -> str:
     parts, heading = [], ""
     captions: Counter[str] = Counter()
     for item in hook.printed:
-        if isinstance(item, TextTable):
-            table = _read(item)
+        if isinstance(item, Table):
+            cells = [[re.sub(" +", " ", cell).strip() for cell in row] for row in item.texts]
+            right = [*map(item.is_number, range(len(item.heads)))]
             captions[heading] += 1
             parts.append(
-                _markdown(*table) if form == "markdown" else _latex(*table, heading, captions[heading])
+                _markdown(cells, right)
+                if form == "markdown"
+                else _latex(cells, right, heading, captions[heading])
             )
         elif isinstance(item, Text) and (text := " ".join(item.plain.split())):
             bold = item.get_style_at_offset(console, 0).bold
@@ -58,12 +61,6 @@ def render(form: str, show: Callable[[], None], console: Console) -> str:
             mark = "**" if bold else ""
             parts.append(f"{mark}{_in_markdown(text)}{mark}" if form == "markdown" else f"% {text}")
     return reading.printable("\n\n".join(parts))
-
-
-def _read(table: TextTable) -> tuple[list[list[str]], list[bool]]:
-    """Return the cells of a table, the head first, and whether each column is aligned to the right."""
-    cells = [[re.sub(" +", " ", cell).strip() for cell in row] for row in (table.heads, *table.rows)]
-    return cells, [number in table.right for number in range(len(table.heads))]
 
 
 def _markdown(cells: list[list[str]], right: list[bool]) -> str:

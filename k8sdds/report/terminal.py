@@ -16,7 +16,8 @@ from k8sdds.model.reason import Reason
 from k8sdds.report import caveats, formats, summary
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Setting
-from k8sdds.report.text import TextTable, paragraph
+from k8sdds.report.table import Cell, Table
+from k8sdds.report.text import paragraph
 from k8sdds.report.winner import winner_sentences
 from k8sdds.results import tidy
 from k8sdds.results.columns import Metric
@@ -64,7 +65,7 @@ def show(content: Content, console: Console, page: Path | None = None) -> None:
         console.print(f"\nReport: {page}", soft_wrap=True)
 
 
-def results_so_far(attempts: Sequence[Row], baseline: str) -> TextTable:
+def results_so_far(attempts: Sequence[Row], baseline: str) -> Table:
     """Return a small table of the attempts of a running campaign, with one row per network.
 
     A row contains the number of valid trials and invalid attempts and, per headline metric, the geometric
@@ -74,7 +75,7 @@ def results_so_far(attempts: Sequence[Row], baseline: str) -> TextTable:
     names = [name for name in HEADLINES if any(row[name] is not None for row in attempts)]
     heads = ["network", "valid", "invalid", *(f"{METRICS[name].title} vs {baseline}" for name in names)]
     cells = overhead.by_cell(tidy.best(attempts))
-    rows, styles = [], []
+    rows = []
     for label in dict.fromkeys([baseline, *(row[UNIT] for row in attempts)]):
         valid = len({row["trial_id"] for row in attempts if row[UNIT] == label and row["valid"]})
         invalid = sum(row[UNIT] == label and not row["valid"] for row in attempts)
@@ -82,9 +83,9 @@ def results_so_far(attempts: Sequence[Row], baseline: str) -> TextTable:
             (trials, cells.get((baseline, *key[1:]), [])) for key, trials in cells.items() if key[0] == label
         ]
         changes = ["baseline" if label == baseline else _mean_change(own, METRICS[name]) for name in names]
-        rows.append([label, str(valid), str(invalid or ""), *changes])
-        styles.append("" if valid else "dim")
-    return TextTable(heads, rows, styles, right=range(1, len(heads)))
+        head = Cell(label, mark="" if valid else "no result")
+        rows.append([head, *map(Cell, (str(valid), str(invalid or ""), *changes))])
+    return Table("", heads, rows)
 
 
 def _mean_change(cells: Sequence[tuple[list[Row], list[Row]]], metric: Metric) -> str:
@@ -100,7 +101,7 @@ def _title(content: Content) -> str:
     return " · ".join(filter(None, (content.name, started, f"{content.valid} valid trials", invalid)))
 
 
-def _table(content: Content, setting: Setting) -> TextTable:
+def _table(content: Content, setting: Setting) -> Table:
     """Return the table of a setting: points and networks × quantities, headline metrics with their overheads."""
     columns = [
         (METRICS[name], setting.levels(name), setting.overheads(name) if name in HEADLINES else {})
@@ -108,9 +109,8 @@ def _table(content: Content, setting: Setting) -> TextTable:
         if setting.levels(name)
     ]
     keys = [] if "subscribers" in setting.values else ["subs"]
-    heads, right = [*keys, "payload", "network"], {*range(len(keys) + 1)}
+    heads = [*keys, "payload", "network"]
     for metric, _, overheads in columns:
-        right.add(len(heads))
         heads.append(_column_title(metric.title, metric.unit))
         heads += [f"{metric.title.split()[0]} overhead %"] if overheads else []
     rows = []
@@ -124,7 +124,7 @@ def _table(content: Content, setting: Setting) -> TextTable:
                 cells.append(formats.number(level["mean"]) if level else "–")
                 cells += [_overhead(overheads.get((label, point)))] if overheads else []
             rows.append(cells)
-    return TextTable(heads, rows, right=right, keys=len(keys) + 2)
+    return Table.of(heads, rows, len(keys) + 2)
 
 
 def _column_title(title: str, unit: str) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from k8sdds.report import markup, terminal
-from k8sdds.report.text import TextTable
+from k8sdds.report.table import Table
 from tests import run_folders as folders
 from tests.conftest import Command
 
@@ -17,9 +17,9 @@ SPECIAL = "a_b & 5 % #1 $x {y} ~z ^w \\ |*`<i>](u) -3 – µ"
 
 
 def show(console: Console) -> None:
-    rows = [["-3 [-4, 2]", "one\ntwo"], ["  7", SPECIAL]]
+    rows = [["one\ntwo", "-3 [-4, 2]"], [SPECIAL, "7"]]
     console.print(Text(f"Title {SPECIAL}", style="bold"))
-    TextTable(["overhead %", "reason"], rows, right={0}).print(console)
+    Table.of(["reason", "overhead %"], rows).print(console)
     console.print("n = 3, 5 %", style="dim")
 
 
@@ -32,7 +32,7 @@ def test_markdown_escapes_what_has_a_meaning() -> None:
     special = r"a_b & 5 % #1 $x {y} \~z ^w \\ \|\*\`\<i>\](u) -3 – µ"
     assert rendered("markdown", show).split("\n") == [
         f"**Title {special}**", "",
-        "| overhead % | reason |", "| ---: | --- |", "| -3 [-4, 2] | one<br>two |", f"| 7 | {special} |", "",
+        "| reason | overhead % |", "| --- | ---: |", "| one<br>two | -3 [-4, 2] |", f"| {special} | 7 |", "",
         "n = 3, 5 %",
     ]  # fmt: skip
 
@@ -42,8 +42,8 @@ def test_latex_escapes_what_has_a_meaning() -> None:
     assert rendered("latex", show).split("\n") == [
         f"% Title {SPECIAL}", "",
         r"\begin{table}[htbp]", rf"\caption{{Title {special}}}", r"\label{tab:title-a-b-5-1-x-y-z-w-i-u-3}",
-        r"\begin{tabular}{rp{0.2\linewidth}}", r"\toprule",
-        r"overhead \% & reason \\", r"\midrule", r"$-$3 [$-$4, 2] & one; two \\", rf"7 & {special} \\", r"\bottomrule",
+        r"\begin{tabular}{p{0.2\linewidth}r}", r"\toprule",
+        r"reason & overhead \% \\", r"\midrule", r"one; two & $-$3 [$-$4, 2] \\", rf"{special} & 7 \\", r"\bottomrule",
         r"\end{tabular}", r"\end{table}", "",
         "% n = 3, 5 %",
     ]  # fmt: skip

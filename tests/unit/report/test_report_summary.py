@@ -56,7 +56,7 @@ def test_repetitions_in_which_no_sample_arrived_are_counted(tmp_path):
     assert f"–\n1 of {n}: no sample arrived" in cells
     (losses,) = [row for key, row in setting.levels("lost_percent", "paced").items() if key[0] == "weavenet"]
     assert losses["n"] == n and losses["maximum"] == 100
-    screen = [row for row in results_so_far(tidy.of(records), "host").rows if row[0] == "weavenet"]
+    screen = [row for row in results_so_far(tidy.of(records), "host").texts if row[0] == "weavenet"]
     assert all("%" not in cell for cell in screen[0][3:])
 
 

@@ -15,7 +15,8 @@ from k8sdds.cli.list import _experiments, _networks
 from k8sdds.report import comparison as comparison_report
 from k8sdds.report import content, terminal
 from k8sdds.report import history as history_report
-from k8sdds.report.text import TextTable, wrap
+from k8sdds.report.table import Table
+from k8sdds.report.text import wrap
 from tests import run_folders as folders
 
 WIDTHS = (24, 40, 60, 72, 80, 100, 200)
@@ -83,7 +84,7 @@ def test_lists_are_whole_at_any_width(rows, monkeypatch):
 
 
 def test_columns_are_used_where_they_fit():
-    table = TextTable(["name", "value"], [["a", "158 [151, 165]"], ["b", "1.2 [1.1, 1.3]"]])
+    table = Table.of(["name", "value"], [["a", "158 [151, 165]"], ["b", "1.2 [1.1, 1.3]"]])
     assert printed(table.print, 20).splitlines()[2:] == ["a     158 [151, 165]", "b     1.2 [1.1, 1.3]"]
     assert printed(table.print, 19).splitlines() == [
         "a", "  value:", "  158 [151, 165]", "b", "  value:", "  1.2 [1.1, 1.3]",
@@ -92,7 +93,7 @@ def test_columns_are_used_where_they_fit():
 
 def test_keys_are_shown_where_they_change():
     rows = [["1 KiB", "host", "9"], ["1 KiB", "weavenet", "5"], ["4 KiB", "host", "9"]]
-    table = TextTable(["payload", "network", "Mbit/s"], rows, keys=2, right={2})
+    table = Table.of(["payload", "network", "Mbit/s"], rows, keys=2)
     lines = [line.rstrip() for line in printed(table.print, 80).splitlines()[2:]]
     assert [line[:7].strip() for line in lines] == ["1 KiB", "", "", "4 KiB"]
     assert printed(table.print, 20).splitlines()[3:6] == [
