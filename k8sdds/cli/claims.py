@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import ClaimsFile
 from k8sdds.cli.output import Consequences, TablesOutput
-from k8sdds.cli.terminal import print_text
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
-
-if TYPE_CHECKING:
-    from k8sdds.claims.model import Claims
 
 app = Commands()
 
@@ -39,7 +35,8 @@ def claims(
     for claim_id in only or ():
         claim_files.find(loaded, claim_id)
     if list_:
-        _list(loaded, out)
+        keys = ("id", "claim", "paper", "command", "because")
+        out.print([{key: getattr(claim, key) for key in keys} for claim in loaded.claims])
         return
     if not runs:
         raise InputError(
@@ -50,18 +47,3 @@ def claims(
 
     judged = judge(loaded, [RunFolder.open(run) for run in runs], only or ())
     after.print(claims_report.findings(loaded, judged), out)
-
-
-def _list(loaded: Claims, out: TablesOutput) -> None:
-    rows = [
-        {key: getattr(claim, key) for key in ("id", "claim", "paper", "command", "because")}
-        for claim in loaded.claims
-    ]
-    out.print(rows, (lambda: _show_list(rows)) if out.is_text else None)
-
-
-def _show_list(claims: list[dict[str, Any]]) -> None:
-    for claim in claims:
-        print_text(
-            f"{claim['id']}\n  {claim['claim']}\n  {claim['paper']}; {claim['command'] or claim['because']}"
-        )

@@ -210,15 +210,9 @@ def namespaces_error() -> str:
 
 def probe(features: Iterable[Feature] = FEATURES) -> Capabilities:
     """Check the given features. Changes nothing and loads no module."""
-    working = set()
-    missing = {}
-    for feature in features:
-        reason = _failure(feature)
-        if reason:
-            missing[feature.name] = reason
-        else:
-            working.add(feature.name)
-    return Capabilities(frozenset(working), missing)
+    reasons = {feature.name: _failure(feature) for feature in features}
+    working = frozenset(name for name, reason in reasons.items() if not reason)
+    return Capabilities(working, {name: reason for name, reason in reasons.items() if reason})
 
 
 def available(feature: Feature) -> bool:

@@ -98,14 +98,11 @@ class _Template:
                 lines += self._default(property_schema, key, where)
         return lines
 
-    def _comment(self, schema: Mapping[str, Any], where: Path) -> Lines:
-        parts = schema.get("description", ""), self._limits(schema)
-        lines = comment("; ".join(filter(None, parts)), WIDTH - len(where) * len(INDENT))
-        return lines + self._note(where)
-
-    def _note(self, where: Path) -> Lines:
+    def _comment(self, schema: Mapping[str, Any], where: Path, name: str = "") -> Lines:
+        """Return what a key means, after its name if it is given, and its notes."""
+        about = name + "; ".join(filter(None, (schema.get("description", ""), self._limits(schema))))
         width = WIDTH - len(where) * len(INDENT)
-        return [line for note in self._notes.get(where, ()) for line in comment(note, width)]
+        return [line for text in (about, *self._notes.get(where, ())) for line in comment(text, width)]
 
     def _given(self, schema: Mapping[str, Any], key: str, value: Any, where: Path) -> Lines:
         nested = self._object(schema)
@@ -129,33 +126,25 @@ class _Template:
         lines: Lines = []
         for key, value in values.items():
             path = (*where, key)
-            lines += self._comment(properties[key], path) if is_single else self._note(path)
+            lines += self._comment(properties[key] if is_single else {}, path)
             lines += self._given(properties[key], key, value, path)
         if is_last:
             others = {key: entry for key, entry in properties.items() if key not in values}
             lines += self.mapping({"properties": others}, {}, where)
         first = next(index for index, line in enumerate(lines) if not line.startswith("#"))
-        return [
-            *self._note(where),
-            *lines[:first],
-            f"- {lines[first]}",
-            *_indented(lines[first + 1 :]),
-        ]
+        rest = _indented(lines[first + 1 :])
+        return [*self._comment({}, where), *lines[:first], f"- {lines[first]}", *rest]
 
     def _default(self, schema: Mapping[str, Any], key: str, where: Path) -> Lines:
         default = self._shown_defaults.get(where, schema.get("default"))
         nested = self._object(schema)
         if isinstance(default, Mapping) and nested is not None:
-            return [f"#{line}" for line in self._given(schema, key, self._all(nested, default), where)]
+            every = {name: entry.get("default") for name, entry in nested["properties"].items()}
+            return [f"#{line}" for line in self._given(schema, key, every | dict(default), where)]
         lines = []
         for name, entry in nested["properties"].items() if nested is not None else ():
-            about = "; ".join(filter(None, (entry.get("description", ""), self._limits(entry))))
-            lines += comment(f"{name}: {about}", WIDTH - len(where) * len(INDENT))
+            lines += self._comment(entry, (*where[:-1], ""), f"{name}: ")
         return [*lines, f"#{key}: {flow(default)}"]
-
-    def _all(self, schema: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values with the defaults of all other keys."""
-        return {key: values.get(key, entry.get("default")) for key, entry in schema["properties"].items()}
 
     def _object(self, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the schema of the object that a value may be; None if it may not be an object with known keys."""
