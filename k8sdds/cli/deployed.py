@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 app = Commands()
 
-COLUMNS = (
-    "node", "arch", "system", "kernel", "cpus", "memory", "cgroup", "containerd", "kubelet", "cluster",
-)  # fmt: skip
-
 
 @app.add("k8sdds status ./my-lab.yaml", "k8sdds status ./my-lab.yaml --json")
 def status(
@@ -129,21 +125,20 @@ def _machines(profile: Profile, names: Sequence[str], facts: Mapping[str, Facts]
     rows = []
     for name in names:
         machine = facts.get(name)
-        if machine is None:
-            rows.append({**dict.fromkeys(COLUMNS, ""), "node": name, "arch": "unreachable"})
-            continue
-        values = machine.values
-        membership = values.get("marker") or ("foreign" if machine.all("leftover") else "none")
+        values = machine.values if machine else {}
+        membership = values.get("marker") or ("foreign" if machine and machine.all("leftover") else "none")
         if values.get("marker") == profile.name:
             membership = {True: "ready", False: "not ready", None: "not joined"}[cluster.ready.get(name)]
-        row = (
-            name, machine.architecture, values.get("os.PRETTY_NAME", "?"), values.get("kernel", "?"),
-            values.get("cpus", "?"), f"{machine.number('memory_kib') / 1024**2:.1f} GiB",
-            f"v{values.get('cgroup', '?')}", values.get("containerd") or "",
-            machine.pairs("program").get("kubelet") or "", membership,
-        )  # fmt: skip
-        rows.append(dict(zip(COLUMNS, row, strict=True)))
-    return rows
+        known = {
+            "arch": machine.architecture, "system": values.get("os.PRETTY_NAME", "?"),
+            "kernel": values.get("kernel", "?"), "cpus": values.get("cpus", "?"),
+            "memory": f"{machine.number('memory_kib') / 1024**2:.1f} GiB", "cgroup": f"v{values.get('cgroup', '?')}",
+            "containerd": values.get("containerd") or "",
+            "kubelet": machine.pairs("program").get("kubelet") or "", "cluster": membership,
+        } if machine else {}  # fmt: skip
+        rows.append({"node": name, "arch": "unreachable"} | known)
+    columns = dict.fromkeys(column for row in rows for column in row)
+    return [{column: row.get(column, "") for column in columns} for row in rows]
 
 
 @app.add("k8sdds kubeconfig one-machine --path")

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from k8sdds.claims.model import Claim
     from k8sdds.claims.study import Plan, PlannedCampaign, StudyFolder
     from k8sdds.model.experiment import Experiment
-    from k8sdds.testbeds.selection import SelectedTestbed
 
 app = Commands()
 
@@ -169,7 +168,11 @@ def _measure(folder: StudyFolder, retry_failed: bool = False) -> None:
             continue
         print_step(f"\nCampaign {number} of {len(folder.plan.campaigns)}: {campaign.command}")
         try:
-            _measure_campaign(folder, campaign, selected, retry_failed, command)
+            path, seed = folder.run(campaign), folder.plan.seed
+            if folder.is_started(campaign):
+                resume_measuring(path, selected, None, retry_failed, command)
+            else:
+                measure(_experiment(folder.plan, campaign), seed, path, False, selected, command=command)
         except InvalidTrials as error:
             errors.append(
                 InvalidTrials(error.message, f"see the reports; try again: {command} --retry-failed")
@@ -181,20 +184,6 @@ def _measure(folder: StudyFolder, retry_failed: bool = False) -> None:
     _judge(folder, obstacles)
     if errors:
         raise errors[0]
-
-
-def _measure_campaign(
-    folder: StudyFolder,
-    campaign: PlannedCampaign,
-    selected: SelectedTestbed,
-    retry_failed: bool,
-    command: str,
-) -> None:
-    path, plan = folder.run(campaign), folder.plan
-    if folder.is_started(campaign):
-        resume_measuring(path, selected, None, retry_failed, command)
-    else:
-        measure(_experiment(plan, campaign), plan.seed, path, False, selected, command=command)
 
 
 def _experiment(plan: Plan, campaign: PlannedCampaign) -> Experiment:

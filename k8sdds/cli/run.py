@@ -30,6 +30,7 @@ from k8sdds.cli.options import (
     any_given,
 )
 from k8sdds.cli.output import Output
+from k8sdds.cli.progress import CampaignProgress
 from k8sdds.cli.terminal import console, print_line, print_note, print_step
 from k8sdds.cli.testbed import open_testbed, select
 from k8sdds.results.run_folder import CAMPAIGN, EXPERIMENT, RUNS, RunFolder
@@ -46,7 +47,6 @@ from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import SelectedTestbed
 
 if TYPE_CHECKING:
-    from k8sdds.cli.progress import CampaignProgress
     from k8sdds.model.experiment import Experiment
     from k8sdds.recommend.answer import Answer
 
@@ -223,15 +223,8 @@ def resume_measuring(
 class Display:
     """Prints the steps of a run on the terminal (campaign.run)."""
 
-    def line(self, text: str) -> None:
-        """Print a line."""
-        print_step(text)
-
-    def progress(self, baseline: str, expected_trial_s: float) -> CampaignProgress:
-        """Show the progress of the trials."""
-        from k8sdds.cli.progress import CampaignProgress
-
-        return CampaignProgress(baseline, expected_trial_s)
+    line = staticmethod(print_step)
+    progress = CampaignProgress
 
 
 def _report(folder: Path, failed: InvalidTrials | None, experiment: Experiment) -> None:

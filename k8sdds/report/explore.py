@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.model.axis import payload
@@ -37,18 +37,11 @@ _SHAPES = {
 """Vega's names of the markers of networks."""
 
 
-class Library(NamedTuple):
-    """A script that explore.js starts when it is first needed."""
-
-    packed: str
-    hash: str
-
-
 @cache
-def library() -> Library:
-    """Return Vega and Vega-Lite, compressed, with the hash for the policy of the page."""
+def library() -> tuple[str, str]:
+    """Return Vega and Vega-Lite, which explore.js starts: compressed, and their hash for the policy."""
     text = document.source("vega.js")
-    return Library(_packed(text), document.source_hash(text))
+    return _packed(text), document.source_hash(text)
 
 
 def packed_data(content: Content) -> str:

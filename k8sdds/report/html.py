@@ -70,12 +70,10 @@ def render(content: Content, figures: list[Figure], state: str = "") -> str:
     With the state of a running campaign, the page asks its server for the current one.
     """
     figures, rules = inline_svg.share_styles(figures)
-    library, data = explore.library(), explore.packed_data(content)
-    variables = _context(content, figures) | {
-        "state": state, "library": library.packed, "explore_data": data,
-    }  # fmt: skip
+    (library, digest), data = explore.library(), explore.packed_data(content)
+    variables = _context(content, figures) | {"state": state, "library": library, "explore_data": data}
     scripts = (document.TABLES, "figures.js", "explore.js", *(["live.js"] if state else []))
-    allowed = [library.hash] if data else []
+    allowed = [digest] if data else []
     return document.render(
         "report.html.j2", variables, scripts, figure_rules=rules, allowed=allowed, connects=bool(state)
     )

@@ -43,7 +43,7 @@ def _table(content: Content, where: str, networks: list[str], summaries: list[Pr
     event = " and ".join(dict.fromkeys(map(basis, summaries)))
     per = "cycles per packet" if summaries[0].event == CYCLES else "ns of CPU time per packet"
     totals = {
-        "attributed": [_percent(summary.attributed_percent) for summary in summaries],
+        "attributed": [formats.percent(summary.attributed_percent, unit=True) for summary in summaries],
         "CPU time": [f"{summary.cpu_s:.2f} s" for summary in summaries],
         "samples": [str(summary.samples) for summary in summaries],
         "packets": ["–" if summary.packets is None else str(summary.packets) for summary in summaries],
@@ -59,10 +59,6 @@ def _table(content: Content, where: str, networks: list[str], summaries: list[Pr
         f"{content.testbed} · one trial of each network · {event} · packets: as the publishers' interfaces"
         f" count them, both directions · attributed: all except {OTHER.name}.",
     )
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f} %"
 
 
 def _cell(cost: ComponentCost | None) -> Cell:

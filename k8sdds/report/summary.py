@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from k8sdds.analysis import capacities, contrast, limit, overhead
@@ -128,8 +128,10 @@ def _spread(content: Content, metric: Metric, rows: dict[str, Row]) -> str:
     ]
     if same:
         networks = "any network" if 1 < len(same) == len(rows) else formats.join(list(same))
+        worst_case = formats.detectable(max(row["detectable_percent"] for row in same.values()))
         parts.append(
-            f"no difference from {content.baseline} seen for {networks} ({_spans_zero(same.values())})"
+            f"no difference from {content.baseline} seen for {networks} (95 % interval spans 0; smallest detectable"
+            f" {worst_case})"
         )
     if worse:
         best, worst = worse[0], worse[-1]
@@ -168,11 +170,6 @@ def _amount(row: Row, negated: bool = False) -> str:
     if negated:
         value, low, high = -value, None if high is None else -high, None if low is None else -low
     return formats.percent(value, low, high, unit=True)
-
-
-def _spans_zero(rows: Iterable[Row]) -> str:
-    worst = max(row["detectable_percent"] for row in rows)
-    return f"95 % interval spans 0; smallest detectable {formats.detectable(worst)}"
 
 
 def _levels_only(setting: Setting) -> list[str]:

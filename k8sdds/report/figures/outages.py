@@ -63,11 +63,6 @@ class _Curve:
         texts += [f"more than {formats.number(bound)} ms after {at:g} s" for at, bound in self.ended]
         return ", ".join(texts)
 
-    def shifted(self, factor: float) -> _Curve:
-        """Return the curve at other places."""
-        means = {at * factor: one for at, one in self.means.items()}
-        return _Curve(means, *([(at * factor, y) for at, y in points] for points in (self.known, self.ended)))
-
 
 def recoveries(content: Content, folder: Path) -> list[Figure]:
     """Draw when the first sample and the full rate come back by the length of the outage, for each kind of outage."""
@@ -161,11 +156,10 @@ def _panel(ax: Axes, curves: Mapping[str, _Curve], styles: Styles, lengths: Sequ
     scale(ax, "x", Limits(lengths[0] / 1.3, lengths[-1] * 1.3, True))
     ax.set_xticks(lengths, [f"{length:g}" for length in lengths])
     for index, (label, curve) in enumerate(curves.items()):
-        shifted, color = curve.shifted(_APART ** (index - (len(curves) - 1) / 2)), styles[label].light
-        along(ax, {label: shifted.means}, styles, 0)
-        for points, marker, fill in ((shifted.known, "o", color), (shifted.ended, "^", "none")):
-            size = 2.5 if marker == "o" else 6
-            x, y = [at for at, _ in points], [value for _, value in points]
+        factor, color = _APART ** (index - (len(curves) - 1) / 2), styles[label].light
+        along(ax, {label: {factor * at: one for at, one in curve.means.items()}}, styles, 0)
+        for points, marker, fill, size in ((curve.known, "o", color, 2.5), (curve.ended, "^", "none", 6)):
+            x, y = [factor * at for at, _ in points], [value for _, value in points]
             ax.plot(x, y, marker, color=color, markerfacecolor=fill, ms=size, mew=0.9)
     ax.grid(axis="y")
 
