@@ -73,11 +73,14 @@ class Written:
     """Text of each file with a recorded schedule, by its name."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Flow:
     """Topics that are measured as one flow."""
 
     topics: Sequence[Topic]
+    name: str = ""
+    schedule: str = ""
+    """Text of the file with its recorded schedule; empty if it has a rate."""
 
     @property
     def rate(self) -> float:
@@ -150,43 +153,40 @@ def write(
             f"record for longer: at least {MIN_MESSAGES} messages, {MIN_RATE:g} per second, of a topic",
         )
     source = one_line(escaped(path.resolve().name), 100)
-    names = _names(flows)
-    recorded, duration_s = _schedules(path, progress, source, flows) if prefix else ({}, _duration_s(flows))
-    files = {f"{prefix}-{names[index]}.txt": text for index, text in recorded.items()}
-    scheduled = dict(zip(recorded, files, strict=True))
-    body = _body(name, source, flows, names, scheduled, duration_s)
-    header = _header(source, flows, len(topics), scheduled)
-    return Written("\n".join([*header, "", *body, *_rest(left_out)]) + "\n", files)
+    _name(flows)
+    duration_s = _add_schedules(path, progress, source, flows) if prefix else _duration_s(flows)
+    body = _body(name, source, flows, prefix, duration_s)
+    text = "\n".join([*_header(source, flows, len(topics)), "", *body, *_rest(left_out)]) + "\n"
+    return Written(text, {_file(prefix, flow): flow.schedule for flow in flows if flow.schedule})
 
 
-def _schedules(
-    path: Path, progress: recording.Progress, source: str, flows: Sequence[_Flow]
-) -> tuple[dict[int, str], float]:
-    """Return the schedules of the flows that have one, by the index of the flow, and how long a trial is, in seconds.
+def _file(prefix: str | None, flow: _Flow) -> str:
+    return f"{prefix}-{flow.name}.txt"
+
+
+def _add_schedules(path: Path, progress: recording.Progress, source: str, flows: Sequence[_Flow]) -> float:
+    """Add the schedules of the flows that have one; return how long a trial is, in seconds.
 
     A trial is as long as the longest period. A schedule of which it would send another rate is left out.
     """
     length_s = _duration_s(flows)
-    topics = {index: flow.topics[0] for index, flow in enumerate(flows) if flow.is_recorded}
+    recorded = {flow.topics[0].name: flow for flow in flows if flow.is_recorded}
     windows = {
-        topic.name: Windows(length_s * 10**9, topic.rate, topic.sizes.mean_of_at_least(MIN_SAMPLE_BYTES))
-        for topic in topics.values()
+        name: Windows(length_s * 10**9, flow.rate, flow.topics[0].sizes.mean_of_at_least(MIN_SAMPLE_BYTES))
+        for name, flow in recorded.items()
     }
     if windows:
         recording.read(path, progress, windows)
-    texts = {
-        index: windows[topic.name].text(f"{topic.name}, {topic.type or 'unknown type'}, of {source}")
-        for index, topic in topics.items()
-    }
-    parsed = {index: schedule_file.parse(text) for index, text in texts.items() if text}
-    parsed = {index: each for index, each in parsed.items() if each.period_us <= MAX_PERIOD_S * 1e6}
-    duration_s = max([length_s, *(each.period_us / 1e6 for each in parsed.values())])
-    kept = [
-        index
-        for index, each in parsed.items()
-        if 1 / MAX_DIFFERENCE <= each.rate_of(duration_s) / each.rate <= MAX_DIFFERENCE
-    ]
-    return {index: texts[index] for index in kept}, duration_s
+    found = []
+    for name, flow in recorded.items():
+        text = windows[name].text(f"{name}, {flow.topics[0].type or 'unknown type'}, of {source}")
+        if text and (schedule := schedule_file.parse(text)).period_us <= MAX_PERIOD_S * 1e6:
+            found.append((flow, text, schedule))
+    duration_s = max([length_s, *(schedule.period_us / 1e6 for *_, schedule in found)])
+    for flow, text, schedule in found:
+        if 1 / MAX_DIFFERENCE <= schedule.rate_of(duration_s) / schedule.rate <= MAX_DIFFERENCE:
+            flow.schedule = text
+    return duration_s
 
 
 def _left_out(topic: Topic) -> str:
@@ -237,7 +237,7 @@ def _flows(topics: Iterable[Topic]) -> list[_Flow]:
 # -- text -------------------------------------------------------------------------------------------------
 
 
-def _header(source: str, flows: Sequence[_Flow], topics: int, scheduled: Mapping[int, str]) -> list[str]:
+def _header(source: str, flows: Sequence[_Flow], topics: int) -> list[str]:
     kept = sum(len(flow.topics) for flow in flows)
     text = HEADER.format(
         name=source,
@@ -248,6 +248,7 @@ def _header(source: str, flows: Sequence[_Flow], topics: int, scheduled: Mapping
     lines = yaml_template.comment(text)
     if any(len(flow.topics) > 1 for flow in flows):
         lines += ["#", *yaml_template.comment(MERGED.format(most=MAX_FLOWS))]
+    scheduled = any(flow.schedule for flow in flows)
     return lines + (["#", *yaml_template.comment(SCHEDULED)] if scheduled else [])
 
 
@@ -259,21 +260,13 @@ def _duration_s(flows: Sequence[_Flow]) -> int:
     return math.ceil(max(MIN_DURATION_S, *needed))
 
 
-def _body(
-    name: str,
-    source: str,
-    flows: Sequence[_Flow],
-    names: Sequence[str],
-    scheduled: Mapping[int, str],
-    duration_s: float,
-) -> list[str]:
+def _body(name: str, source: str, flows: Sequence[_Flow], prefix: str | None, duration_s: float) -> list[str]:
     lines = [
         f"name: {yaml_template.flow(name)}",
         f"title: {yaml_template.flow(f'Flows of {source}')}",
         "flows:",
+        *(f"  {line}".rstrip() for flow in flows for line in _flow(flow, prefix)),
     ]
-    for index, flow in enumerate(flows):
-        lines += [f"  {line}".rstrip() for line in _flow(flow, names[index], scheduled.get(index, ""))]
     return [
         *lines,
         f"repetitions: {REPETITIONS}",
@@ -281,7 +274,7 @@ def _body(
     ]
 
 
-def _flow(flow: _Flow, name: str, schedule: str) -> list[str]:
+def _flow(flow: _Flow, prefix: str | None) -> list[str]:
     lines = [line for topic in flow.topics[:MAX_LISTED_OF_FLOW] for line in _recorded(topic)]
     if (more := len(flow.topics) - MAX_LISTED_OF_FLOW) > 0:
         lines.append(f"# and {more:,} more")
@@ -289,8 +282,12 @@ def _flow(flow: _Flow, name: str, schedule: str) -> list[str]:
     unknown = [topic for topic in flow.topics if not topic.offered("reliability")]
     reliability = f"  # {_missing_qos(unknown[0])}: the default of ROS 2" if unknown else ""
     lines += [
-        f"- name: {yaml_template.flow(name)}",
-        *([f"  schedule: {yaml_template.flow(schedule)}"] if schedule else _size_and_rate(flow)),
+        f"- name: {yaml_template.flow(flow.name)}",
+        *(
+            [f"  schedule: {yaml_template.flow(_file(prefix, flow))}"]
+            if flow.schedule
+            else _size_and_rate(flow)
+        ),
         f"  publishers: {flow.publishers}{_limit(flow.publishers, flow.recorded_publishers)}",
         "  subscribers: 1  # not recorded",
         f"  reliability: {first.reliability}{reliability}",
@@ -367,12 +364,12 @@ def _rest(left_out: dict[str, str]) -> list[str]:
     return [*title, *(f"#   {yaml_template.comment(line, 400)[0][2:]}" for line in lines)]
 
 
-def _names(flows: Sequence[_Flow]) -> list[str]:
-    """Return a different name for each flow."""
-    names: list[str] = []
+def _name(flows: Sequence[_Flow]) -> None:
+    """Give each flow a different name."""
+    names: set[str] = set()
     for flow in flows:
         words = re.sub("[^a-z0-9]+", "-", flow.topics[0].name.lower()).strip("-")
         base = words[-40:].lstrip("-") or "flow"
         candidates = (base, *(f"{base[-36:].lstrip('-')}-{index}" for index in range(2, len(names) + 3)))
-        names.append(next(each for each in candidates if each not in names))
-    return names
+        flow.name = next(each for each in candidates if each not in names)
+        names.add(flow.name)
