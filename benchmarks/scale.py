@@ -1,8 +1,8 @@
 """Measure how time and peak memory of report, compare and artifacts grow with the number of trials.
 
-Creates run folders of 100, 1,000 and 10,000 trials (scale_folders.py; five networks, two tests, up to ten
-payloads and twenty settings, five repetitions, raw files of both participants) in a temporary folder and runs
-the commands on them, each in a separate process:
+Creates run folders of 100, 1,000 and 10,000 trials (five networks, two tests, up to ten payloads and twenty settings,
+five repetitions, with histograms and timelines) in a temporary folder and runs the commands on them, each in a separate
+process:
 
   report   tables, figures and HTML
   json     `report --json`: reading and statistics only
@@ -24,9 +24,17 @@ from pathlib import Path
 from typing import Any
 
 import common
-import scale_folders
+
+from tests import run_folders
 
 SIZES = (100, 1000, 10_000)
+PAYLOADS = (64, 256, 512, 1024, 1400, 2048, 4096, 8192, 16384, 63000)
+SETTINGS = [
+    {"receive_mode": mode, "reliability": reliability, "batch_bytes": batch_bytes}
+    for batch_bytes in (0, 1024, 2048, 4096, 8192)
+    for mode in ("listener", "waitset")
+    for reliability in ("reliable", "best-effort")
+]
 QUICK = (100, 1000)
 
 
@@ -43,11 +51,24 @@ def timed(*args: str | Path) -> tuple[float, float, str]:
     return seconds, usage.ru_maxrss / 1024, text[-300:] if process.returncode else ""
 
 
+def made(path: Path, trials: int, seed: int, histograms: bool) -> Path:
+    """Create a run folder: first with more payloads, then with more settings."""
+    payloads = trials // 50
+    plan = run_folders.Plan(
+        payloads=PAYLOADS[: min(payloads, len(PAYLOADS))], conditions=SETTINGS[: max(1, payloads // len(PAYLOADS))],
+        repetitions=5, seed=seed, histograms=histograms, details=histograms,
+    )  # fmt: skip
+    run = run_folders.make(path, plan)
+    if len(run.attempts()) != trials:
+        raise ValueError(f"{trials} trials: must be 50 × 1 to 10, or 500 × 1 to 20")
+    return path
+
+
 def measure(size: int, place: Path, seed: int, report: common.Report) -> list[dict[str, Any]]:
     """Run all commands on folders of one size."""
     begun = time.monotonic()
-    first = scale_folders.make(place / f"first-{size}", size, seed).path
-    second = scale_folders.make(place / f"second-{size}", size, seed + 1, raw=False).path
+    first = made(place / f"first-{size}", size, seed, histograms=True)
+    second = made(place / f"second-{size}", size, seed + 1, histograms=False)
     common.progress(f"{size} trials: created in {time.monotonic() - begun:.0f} s")
     archive = place / f"{size}.zip"
     commands: dict[str, tuple[str | Path, ...]] = {

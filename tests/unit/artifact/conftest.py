@@ -6,16 +6,24 @@ import shutil
 from pathlib import Path
 
 import pytest
-import scale_folders
 
 from k8sdds import artifact
-from k8sdds.results.run_folder import RunFolder
+from k8sdds.results.run_folder import QOS, RunFolder
+from tests import run_folders
 
 
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """50 trials of five networks, one payload; tests only read it."""
-    return scale_folders.make(tmp_path_factory.mktemp("artifact") / "measured", 50)
+    plan = run_folders.Plan(payloads=(64,), repetitions=5, details=True)
+    run = run_folders.make(tmp_path_factory.mktemp("artifact") / "measured", plan)
+    first = run.attempts()[0]
+    run.append_attempt(
+        first | {"attempt": 2, "valid": False, "reason": "lost-samples: 3 samples did not arrive"}
+    )
+    (run.path / QOS).mkdir()
+    (run.path / QOS / "strict-reliable.xml").write_text("<dds/>")
+    return run
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def test_rocrate_finds_campaign_inputs_and_results(archive: Path, tmp_path: Path
     (action,) = crate.root_dataset["mentions"]
     assert action.type == "CreateAction"
     assert action["instrument"]["name"] == "k8sdds"
-    assert action["description"] == "k8sdds run scale-50.yaml --seed 1"
+    assert action["description"] == "k8sdds run experiments/made.yaml --repetitions 5"
     assert action["actionStatus"] == "http://schema.org/CompletedActionStatus"
     inputs = {entity.id.removeprefix("runs/measured/") for entity in action["object"]}
     results = {entity.id.removeprefix("runs/measured/") for entity in action["result"]}

@@ -9,9 +9,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-import scale_folders
 
 from k8sdds.results.run_folder import RunFolder
+from tests import run_folders
 from tests.conftest import NOBODY, Command, open_for_all
 from tests.reports import check_policy
 from tests.run_folders import rewritten, with_campaign
@@ -21,8 +21,13 @@ from tests.run_folders import rewritten, with_campaign
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write two campaigns of 200 trials, `one` and `other`; `slow` is `one` with 10 % less throughput."""
     place = tmp_path_factory.mktemp("campaigns")
-    one = scale_folders.make(place / "one", 200, seed=1, raw=False)
-    scale_folders.make(place / "other", 200, seed=2, raw=False)
+    payloads = run_folders.PAYLOADS[:4]
+    one, _ = (
+        run_folders.make(
+            place / name, run_folders.Plan(payloads=payloads, repetitions=5, seed=seed, histograms=False)
+        )
+        for seed, name in enumerate(("one", "other"))
+    )
     shutil.copytree(one.path, place / "slow")
     trials = one.attempts()
     for trial in trials:
