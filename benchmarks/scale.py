@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import common
-
-from tests import run_folders
 
 SIZES = (100, 1000, 10_000)
 PAYLOADS = (64, 256, 512, 1024, 1400, 2048, 4096, 8192, 16384, 63000)
@@ -53,6 +52,10 @@ def timed(*args: str | Path) -> tuple[float, float, str]:
 
 def made(path: Path, trials: int, seed: int, histograms: bool) -> Path:
     """Create a run folder: first with more payloads, then with more settings."""
+    # The tests are not installed.
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    from tests import run_folders
+
     payloads = trials // 50
     plan = run_folders.Plan(
         payloads=PAYLOADS[: min(payloads, len(PAYLOADS))], conditions=SETTINGS[: max(1, payloads // len(PAYLOADS))],
