@@ -16,6 +16,7 @@ from k8sdds.model.axis import OneOrMore, choices_of, require_unique
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.graph import MAX_FLOWS as MAX_GRAPH_FLOWS
 from k8sdds.model.graph import MAX_NODES, RATE_DIGITS, Graph, GraphError, GraphFlow, GraphNode
+from k8sdds.model.graph import MIN_SAMPLE_BYTES as MIN_GRAPH_BYTES
 from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES, SAME_NODE, Layout
@@ -451,11 +452,9 @@ class Application(Strict):
                 raise mistake(
                     "jitter is measured without `nodes` only: limit p99 instead", "flows", index, "delay"
                 )
-            if flow.schedule:
-                why = "nodes send at a rate, or after other flows: state payload_bytes and rate, or leave out `nodes`"
-                raise mistake(why, "flows", index, "schedule")
         try:
-            graph = self.graph()
+            # The folder of the application, to which schedules are relative, is not known yet.
+            graph = self.graph(with_schedules=False)
         except GraphError as error:
             raise mistake(error.message, *error.keys) from error
         self._require_derived(graph)
@@ -481,9 +480,10 @@ class Application(Strict):
 
     def _require_derived(self, graph: Graph) -> None:
         """Raise an error if a flow states what follows from `nodes` or `after`, but not the same."""
+        measured = all(flow.schedule_sha256 or not flow.schedule for flow in self.flows)
         for index, flow in enumerate(self.flows):
             derived: dict[str, float] = {"publishers": 1, "subscribers": len(graph.subscribers(flow.name))}
-            derived |= {"rate": graph.rate(flow.name)} if flow.after else {}
+            derived |= {"rate": graph.rate(flow.name)} if flow.after and measured else {}
             for key, value in derived.items():
                 if key in flow.model_fields_set and getattr(flow, key) != value:
                     what = "`after`" if key == "rate" else "`nodes`"
@@ -503,18 +503,26 @@ class Application(Strict):
                 why = f"{chain.to} follows from {path[0]} ({shown}), by the first flow of each `after`: name that one"
                 raise mistake(why, "chains", index, "from")
 
-    def graph(self, reliability: str = "reliable") -> Graph:
-        """Return the graph of its nodes; flows that accept any reliability have this one. Raises GraphError."""
+    def graph(self, reliability: str = "reliable", with_schedules: bool = True) -> Graph:
+        """Return the graph of its nodes; flows that accept any reliability have this one.
+
+        Without schedules, flows that have one send at a constant rate: what is known of it, or the least.
+
+        Raises:
+            GraphError: The nodes and flows contradict each other.
+            InputError: The file of a schedule cannot be read.
+        """
         flows = [
             GraphFlow(
                 flow.name,
-                flow.payload_bytes,
+                flow.payload_bytes or MIN_GRAPH_BYTES,
                 (reliability if flow.reliability == "any" else flow.reliability) == "reliable",
                 # A deadline that is too long must not be too large for an integer.
                 max(1, round(min(1000 * flow.deadline_ms, 1e15))) if flow.deadline_ms else 0,
-                0 if flow.after else round(flow.rate, RATE_DIGITS),
+                0 if flow.after else (flow.rate or 1) if flow.schedule else round(flow.rate, RATE_DIGITS),
                 tuple(flow.after),
                 round(1000 * flow.compute_ms),
+                schedule_file.read(flow.schedule)[1].word() if flow.schedule and with_schedules else "",
             )
             for flow in self.flows
         ]
@@ -531,7 +539,7 @@ class Application(Strict):
             return "spread", None
         if len(machines) == 1:
             return SAME_NODE, None
-        members = self.graph().members.items()
+        members = self.graph(with_schedules=False).members.items()
         return {name: machines.index(self.nodes[own.name].on) for name, own in members}, len(machines)
 
     @property
@@ -554,7 +562,10 @@ class Application(Strict):
         known = self.with_flows(Flow.measured)
         if not self.nodes:
             return known
-        graph = self.graph()
+        try:
+            graph = known.graph()
+        except GraphError as error:
+            raise InputError(f"{self.name}: {error.message}", "correct the file of the schedule") from error
         return known.with_flows(
             lambda flow: flow.model_copy(
                 update={"rate": graph.rate(flow.name), "subscribers": len(graph.subscribers(flow.name))}

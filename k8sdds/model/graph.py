@@ -10,13 +10,14 @@ from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 
+from k8sdds.model import schedule_file
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES
 from k8sdds.system.yaml_text import nearest
 
 MAX_FLOWS = 500
 MAX_NODES = MAX_PARTICIPANTS
-MAX_BYTES = 1 << 20
+MAX_BYTES = 4 << 20
 """Largest text. k8sdds-perftest has the same limits."""
 MIN_SAMPLE_BYTES = 36
 """Smallest sample, which carries when its origin was due."""
@@ -44,22 +45,34 @@ class GraphFlow:
 
     name: str
     payload_bytes: int
+    """Size of a sample; with a schedule, of the largest one."""
     reliable: bool
     deadline_us: int
     rate: float = 0
-    """Samples per second; 0 if samples follow from others."""
+    """Samples per second, with a schedule the mean; 0 if samples follow from others."""
     after: tuple[str, ...] = ()
     """Flows of which each sample needs a new one."""
     compute_us: int = 0
     """CPU time between the last of these samples and its own."""
+    schedule: str = ""
+    """When samples are due and their sizes (`Schedule.word`), if they have no constant rate and size."""
 
     def text(self) -> str:
         """Return its statement."""
-        when = f"after {','.join(self.after)} compute_us {self.compute_us}" if self.after else ""
-        return (
-            f"flow {self.name} bytes {self.payload_bytes} {when or f'rate {decimal(self.rate)}'}"
-            f" {'reliable' if self.reliable else 'best-effort'} deadline_us {self.deadline_us}"
-        )
+        if self.schedule:
+            what = f"schedule {self.schedule}"
+        elif self.after:
+            what = f"bytes {self.payload_bytes} after {','.join(self.after)} compute_us {self.compute_us}"
+        else:
+            what = f"bytes {self.payload_bytes} rate {decimal(self.rate)}"
+        reliability = "reliable" if self.reliable else "best-effort"
+        return f"flow {self.name} {what} {reliability} deadline_us {self.deadline_us}"
+
+    def due_within(self, duration_s: float) -> float:
+        """Return how many samples of a flow that follows no other are due before a duration has passed."""
+        if self.schedule:
+            return schedule_file.of_word(self.schedule).due_within(duration_s)
+        return self.rate * duration_s
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,10 @@ class Graph:
         """Return the samples per second of a flow: at most those of each flow of which it needs samples."""
         return self._rates[flow]
 
+    def due_within(self, flow: str, duration_s: float) -> float:
+        """Return how many samples of a flow are due before a duration has passed if all of its inputs arrive."""
+        return self._least(lambda own: own.due_within(duration_s))[flow]
+
     @property
     def samples_per_s(self) -> float:
         """The samples per second of all flows."""
@@ -178,10 +195,14 @@ class Graph:
 
     @cached_property
     def _rates(self) -> Mapping[str, float]:
-        rates: dict[str, float] = {}
+        return self._least(lambda flow: flow.rate)
+
+    def _least(self, of: Callable[[GraphFlow], float]) -> dict[str, float]:
+        """Return a number of each flow: its own, or the least of the flows of which it needs samples."""
+        least: dict[str, float] = {}
         for flow in map(self.flow, self._ordered):
-            rates[flow.name] = min((rates[name] for name in flow.after), default=flow.rate)
-        return rates
+            least[flow.name] = min(least[name] for name in flow.after) if flow.after else of(flow)
+        return least
 
     def with_deadlines(self) -> Graph:
         """Return the graph with one period of its origin as the deadline of each flow that has none."""
@@ -228,9 +249,10 @@ def _listed_wrongly(names: Sequence[str], graph: Graph) -> Iterator[tuple[int, s
 
 def _flow_errors(graph: Graph) -> Iterator[GraphError]:
     for index, flow in enumerate(graph.flows):
-        if flow.payload_bytes < MIN_SAMPLE_BYTES:
+        smallest = min(schedule_file.of_word(flow.schedule).sizes) if flow.schedule else flow.payload_bytes
+        if smallest < MIN_SAMPLE_BYTES:
             why = f"a sample of a graph has at least {MIN_SAMPLE_BYTES} bytes, which carry its times"
-            yield GraphError(why, "flows", index, "payload_bytes")
+            yield GraphError(why, "flows", index, "schedule" if flow.schedule else "payload_bytes")
         if not (flow.after or MIN_RATE <= flow.rate <= MAX_RATE):
             why = (
                 f"a flow of a graph has {MIN_RATE:g} to {MAX_RATE:,.0f} samples per second, not {flow.rate:g}"
@@ -264,7 +286,8 @@ def _flow_errors(graph: Graph) -> Iterator[GraphError]:
 def _size_errors(graph: Graph) -> Iterator[GraphError]:
     if len(graph.text()) > MAX_BYTES:
         yield GraphError(
-            f"a graph has at most {MAX_BYTES:,} bytes: leave out nodes, or shorten names", "nodes"
+            f"a graph has at most {MAX_BYTES:,} bytes: shorten schedules, leave out nodes, or shorten names",
+            "nodes",
         )
 
 
@@ -288,8 +311,8 @@ def parse(text: str) -> Graph:
     """Return what the text of a graph states. Raises ValueError.
 
     The first statement is `graph 1`. `flow NAME bytes N rate HZ|after A,B [compute_us N] reliable|best-effort
-    deadline_us N` and `node NAME [publishes A,B] [subscribes A,B]` follow, in any order. A comment lasts from `#` to
-    the end of the line.
+    deadline_us N` and `node NAME [publishes A,B] [subscribes A,B]` follow, in any order; `schedule WORD` replaces
+    `bytes` and `rate`. A comment lasts from `#` to the end of the line.
     """
     if len(text.encode()) > MAX_BYTES:
         raise ValueError(f"a graph has at most {MAX_BYTES:,} bytes")
@@ -345,12 +368,18 @@ def _pairs(words: Sequence[str], flags: Sequence[str], keys: Sequence[str]) -> d
 
 def _flow(name: str, words: Sequence[str]) -> GraphFlow:
     found = _pairs(
-        words, ("reliable", "best-effort"), ("bytes", "rate", "after", "compute_us", "deadline_us")
+        words,
+        ("reliable", "best-effort"),
+        ("bytes", "rate", "after", "schedule", "compute_us", "deadline_us"),
     )
-    if ("rate" in found) == ("after" in found):
-        raise ValueError(f"flow {name} has `rate` or `after`")
+    if ("rate" in found) + ("after" in found) + ("schedule" in found) != 1:
+        raise ValueError(f"flow {name} has one of `rate`, `after` and `schedule`")
+    if "schedule" in found and "bytes" in found:
+        raise ValueError(f"flow {name}: the schedule states the sizes: leave out bytes")
     if ("reliable" in found) == ("best-effort" in found):
         raise ValueError(f"flow {name} is `reliable` or `best-effort`")
+    schedule = schedule_file.of_word(found["schedule"]) if "schedule" in found else None
+    found |= {"bytes": str(schedule.largest_bytes)} if schedule else {}
     if needed := [key for key in ("bytes", "deadline_us") if key not in found]:
         raise ValueError(f"flow {name} needs {needed[0]}")
     return GraphFlow(
@@ -358,9 +387,10 @@ def _flow(name: str, words: Sequence[str]) -> GraphFlow:
         _whole(found, "bytes", MIN_SAMPLE_BYTES, MAX_SAMPLE_BYTES),
         "reliable" in found,
         _whole(found, "deadline_us", 1, MAX_DEADLINE_US),
-        _rate(found["rate"]) if "rate" in found else 0,
+        schedule.rate if schedule else _rate(found["rate"]) if "rate" in found else 0,
         tuple(found["after"].split(",")) if "after" in found else (),
         _whole(found | {"compute_us": found.get("compute_us", "0")}, "compute_us", 0, 10**7),
+        schedule.word() if schedule else "",
     )
 
 

@@ -38,11 +38,20 @@ class Schedule:
     """What a publisher sends in one period."""
 
     period_us: int
-    samples: int
-    total_bytes: int
-    largest_bytes: int
-    due_us: array[int] = field(default_factory=lambda: array("q"), repr=False, compare=False)
+    due_us: array[int] = field(repr=False)
     """When each sample is due, in order."""
+    sizes: array[int] = field(repr=False)
+    """The bytes of each sample."""
+
+    @property
+    def samples(self) -> int:
+        """The number of samples."""
+        return len(self.sizes)
+
+    @property
+    def largest_bytes(self) -> int:
+        """The size of the largest sample."""
+        return max(self.sizes)
 
     @property
     def rate(self) -> float:
@@ -52,12 +61,21 @@ class Schedule:
     @property
     def mean_bytes(self) -> float:
         """The mean size of a sample."""
-        return self.total_bytes / self.samples
+        return sum(self.sizes) / self.samples
+
+    def due_within(self, duration_s: float) -> int:
+        """Return how many samples are due before a duration has passed."""
+        periods, rest_us = divmod(round(duration_s * 1e6), self.period_us)
+        return periods * self.samples + bisect_left(self.due_us, rest_us)
 
     def rate_of(self, duration_s: float) -> float:
         """Return the mean number of samples per second of what is due before a duration has passed."""
-        periods, rest_us = divmod(duration_s * 1e6, self.period_us)
-        return (periods * self.samples + bisect_left(self.due_us, rest_us)) / duration_s
+        return self.due_within(duration_s) / duration_s
+
+    def word(self) -> str:
+        """Return it as one word, as the text of a graph has it: `PERIOD:TIME/BYTES,TIME/BYTES`."""
+        samples = ",".join(f"{due_us}/{size}" for due_us, size in zip(self.due_us, self.sizes, strict=True))
+        return f"{self.period_us}:{samples}"
 
 
 def parse(text: str) -> Schedule:
@@ -66,8 +84,8 @@ def parse(text: str) -> Schedule:
     The first line is `period MICROSECONDS`. Each further line is a sample, `MICROSECONDS BYTES`: when it is due after
     the start of the period, in order and from 0, and its size. A comment lasts from `#` to the end of the line.
     """
-    period_us = total = largest = 0
-    due = array("q")
+    period_us = 0
+    due, sizes = array("q"), array("q")
     for number, line in enumerate(text.split("\n"), 1):
         content = line.partition("#")[0]
         if not content.strip(" \t\r"):
@@ -83,19 +101,25 @@ def parse(text: str) -> Schedule:
         if why := _contradiction(due_us, size, period_us, due[-1] if due else None):
             raise ValueError(f"line {number}: {why}")
         due.append(due_us)
-        total, largest = total + size, max(largest, size)
+        sizes.append(size)
         if len(due) > MAX_SAMPLES:
             raise ValueError(f"it has more than {MAX_SAMPLES:,} samples")
     if not due:
         raise ValueError(
             "it has no samples: write `period MICROSECONDS`, and MICROSECONDS BYTES for each sample"
         )
-    schedule = Schedule(period_us, len(due), total, largest, due)
+    schedule = Schedule(period_us, due, sizes)
     if not MIN_RATE <= schedule.rate <= MAX_RATE:
         raise ValueError(
             f"it has {schedule.rate:g} samples per second: {MIN_RATE:g} to {MAX_RATE:,.0f} are measured"
         )
     return schedule
+
+
+@lru_cache(maxsize=256)
+def of_word(word: str) -> Schedule:
+    """Return the schedule of a `Schedule.word`. Raises ValueError."""
+    return parse("period " + word.replace(":", "\n").replace(",", "\n").replace("/", " "))
 
 
 def _contradiction(due_us: int, size: int, period_us: int, before_us: int | None) -> str:

@@ -163,7 +163,7 @@ def _due(whole: Graph, flow: str, sent: Entry, trial: Trial) -> int:
 
     A node knows only of inputs that arrived. Those that were lost, or never sent, make its own count too small.
     """
-    return max(sent.get("samples") or 0, math.floor(whole.rate(flow) * trial.duration_s))
+    return max(sent.get("samples") or 0, math.floor(whole.due_within(flow, trial.duration_s)))
 
 
 def _not_reported(whole: Graph, flow: GraphFlow, reports: Mapping[str, Reports]) -> Reason | None:
@@ -187,7 +187,7 @@ def _miscounted(whole: Graph, flow: GraphFlow, reports: Mapping[str, Reports], t
         return Reason(
             "miscounted", f"{publisher} sent {sent} of {samples} samples of {name}, and {unsent} not"
         )
-    due = whole.rate(name) * trial.duration_s
+    due = whole.due_within(name, trial.duration_s)
     if not flow.after and abs(samples - due) > 1:
         return Reason("miscounted", f"{samples} samples of {name} were due at {publisher}, not {due:g}")
     if len(flow.after) == 1 and publisher in (inputs := reports[flow.after[0]].received):

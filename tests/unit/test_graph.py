@@ -145,6 +145,21 @@ def test_mistakes_name_file_line_and_remedy(
     )
 
 
+def test_a_recorded_schedule_is_part_of_the_graph(tmp_path: Path) -> None:
+    (tmp_path / "imu.txt").write_text("period 100000\n0 64\n1000 2000\n90000 36\n")
+    text = FILE.replace("    payload_bytes: 64\n    rate: 100\n", "    schedule: imu.txt\n")
+    own = load(tmp_path, text)
+    whole = graph.parse(cell_of(own).graph)
+    assert whole.flow("imu").text() == (
+        "flow imu schedule 100000:0/64,1000/2000,90000/36 best-effort deadline_us 33333"
+    )
+    assert [flow.rate for flow in own.flows] == [200, 30, 30]
+    assert [whole.due_within(flow.name, 0.25) for flow in own.flows] == [50, 8, 8]
+    (tmp_path / "imu.txt").write_text("period 100000\n0 28\n")
+    with pytest.raises(InputError, match="at least 36 bytes"):
+        load(tmp_path, text)
+
+
 def test_without_together_each_flow_is_measured_alone(tmp_path: Path) -> None:
     own = load(tmp_path, FILE.partition("chains:")[0] + "together: false\n")
     alone = candidates(applications.experiment(own)).measurable[0].cells
@@ -213,7 +228,10 @@ def test_comments_blanks_and_the_order_of_words_do_not_matter() -> None:
         ("bytes 64", "bytes 35", "line 3: bytes is a whole number from 36"),
         ("rate 100", "rate 1e3", "line 3: rate is a number from 0.001"),
         ("rate 100", "rate 0.0005", "line 3: rate is a number from 0.001"),
-        ("rate 100", "", "line 3: flow imu has `rate` or `after`"),
+        ("rate 100", "", "line 3: flow imu has one of `rate`, `after` and `schedule`"),
+        ("bytes 64 rate 100", "schedule 1000:0/28", "line 3: bytes is a whole number from 36"),
+        ("bytes 64 rate 100", "schedule 1000:0/64,5000/64", "line 3: line 3: 5000 is not before the end of the period"),
+        ("rate 100", "schedule 1000:0/64", "line 3: flow imu: the schedule states the sizes: leave out bytes"),
         ("best-effort", "", "line 3: flow imu is `reliable` or `best-effort`"),
         ("deadline_us 10000", "", "line 3: flow imu needs deadline_us"),
         ("best-effort", "best-effort keyed", "line 3: unexpected 'keyed'"),
@@ -248,10 +266,10 @@ def test_the_text_of_an_application_states_its_graph(
 
 
 def test_a_graph_that_is_too_large_is_refused() -> None:
-    names = [f"{'f' * 36}{index:03}" for index in range(200)]
+    names = [f"{'f' * 36}{index:03}" for index in range(400)]
     flows = [{"name": name, "payload_bytes": 64, "rate": 1} for name in names]
-    nodes = {"source": {"publishes": names}} | {f"n{index}": {"subscribes": names} for index in range(200)}
-    with pytest.raises(ValidationError, match="a graph has at most 1,048,576 bytes"):
+    nodes = {"source": {"publishes": names}} | {f"n{index}": {"subscribes": names} for index in range(300)}
+    with pytest.raises(ValidationError, match="a graph has at most 4,194,304 bytes"):
         Application.model_validate({"name": "large", "flows": flows, "nodes": nodes})
 
 

@@ -8,7 +8,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace k8sdds;
     try {
-        const Graph graph = parse_graph(std::string(reinterpret_cast<const char*>(data), size), "/nonexistent/");
+        const Graph graph = parse_graph(std::string(reinterpret_cast<const char*>(data), size));
         for (unsigned number = 0; number < graph.flows.size(); ++number) {
             const Flow& flow = graph.flows[number];
             fuzz::require(is_data_length(flow.bytes) && flow.bytes >= sample_overhead + Graph::origin_bytes, "a length is valid");

@@ -18,7 +18,6 @@ constexpr uint32_t least_bytes = sample_overhead + Graph::origin_bytes;
 // Reads the statements of a graph one after the other. Names of flows are resolved when all are known.
 class Reader {
 public:
-    explicit Reader(const std::string& folder) : folder_(folder) {}
     Graph read(const std::string& text);
 
 private:
@@ -28,7 +27,7 @@ private:
     void add_flow(const TextLine&);
     void add_node(const TextLine&);
     size_t set(Flow&, const TextLine&, size_t word);
-    void set_schedule(Flow&, const TextLine&, const std::string& file);
+    void set_schedule(Flow&, const TextLine&, const std::string& schedule);
     static void check(const Flow&, const TextLine&, const std::vector<std::string>& keys);
     void connect(unsigned node);
     void connect_inputs(unsigned flow);
@@ -41,8 +40,6 @@ private:
     static unsigned add_name(Numbers&, const TextLine&, const std::string& kind, size_t most);
     std::vector<unsigned> flows(const TextLine& line, const std::vector<std::string>& names) const;
 
-    const std::string folder_;
-    std::map<std::string, std::shared_ptr<const RecordedSchedule>> schedules_;     // by path
     Graph graph_;
     bool begun_ = false;                                   // whether the first line was read
     Numbers flow_numbers_, node_numbers_;
@@ -103,17 +100,19 @@ std::vector<unsigned> Reader::flows(const TextLine& line, const std::vector<std:
     return numbers;
 }
 
-void Reader::set_schedule(Flow& flow, const TextLine& line, const std::string& file) {
-    const std::string path = file.front() == '/' ? file : folder_ + file;
+// The word PERIOD:TIME/BYTES,TIME/BYTES has what a file with a recorded schedule has in lines.
+void Reader::set_schedule(Flow& flow, const TextLine& line, const std::string& schedule) {
+    std::string lines = "period " + schedule;
+    std::replace(lines.begin(), lines.end(), ':', '\n');
+    std::replace(lines.begin(), lines.end(), ',', '\n');
+    std::replace(lines.begin(), lines.end(), '/', ' ');
     try {
-        std::shared_ptr<const RecordedSchedule>& schedule = schedules_[path];
-        if (!schedule) schedule = read_schedule(path);
-        flow.recorded = schedule;
+        flow.recorded = std::make_shared<RecordedSchedule>(lines);
     } catch (const std::invalid_argument& error) {
-        line.refuse(one_line(file, longest_name) + ": " + error.what());
+        line.refuse(std::string("schedule, with a line for each of its parts: ") + error.what());
     }
     if (flow.recorded->shortest() < least_bytes)
-        line.refuse(one_line(file, longest_name) + ": has a sample of " + std::to_string(flow.recorded->shortest()) +
+        line.refuse("schedule: has a sample of " + std::to_string(flow.recorded->shortest()) +
                     " bytes; in a graph, samples have at least " + std::to_string(least_bytes));
     flow.bytes = flow.recorded->longest();
 }
@@ -251,10 +250,7 @@ Graph Reader::read(const std::string& text) {
     for (unsigned node = 0; node < graph_.nodes.size(); ++node) connect(node);
     for (unsigned flow = 0; flow < graph_.flows.size(); ++flow) connect_inputs(flow);
     set_origins();
-    std::string content = text;
-    for (const Flow& flow : graph_.flows)
-        content += std::to_string(flow.bytes) + " " + std::to_string(flow.period_ns) + "\n";
-    graph_.digest = static_cast<int64_t>(hash_of(content));
+    graph_.digest = static_cast<int64_t>(hash_of(text));
     return graph_;
 }
 
@@ -275,13 +271,13 @@ std::vector<unsigned> Graph::chain(unsigned flow) const {
     return publishers;
 }
 
-Graph parse_graph(const std::string& text, const std::string& folder) { return Reader(folder).read(text); }
+Graph parse_graph(const std::string& text) { return Reader().read(text); }
 
 std::shared_ptr<const Graph> read_graph(const std::string& path) {
     std::string text;
     if (const std::string unreadable = read_text(path, text, Graph::max_bytes); !unreadable.empty())
         throw std::invalid_argument(unreadable);
-    return std::make_shared<Graph>(parse_graph(text, path.substr(0, path.rfind('/') + 1)));
+    return std::make_shared<Graph>(parse_graph(text));
 }
 
 }  // namespace k8sdds

@@ -33,13 +33,13 @@ struct GraphNode {
 };
 
 struct Graph {
-    static constexpr size_t max_flows = 500, max_nodes = 500, max_bytes = 1 << 20;    // of a file
+    static constexpr size_t max_flows = 500, max_nodes = 500, max_bytes = 4 << 20;    // of a file
     static constexpr uint32_t origin_bytes = 8;           // at the beginning of each payload
     static constexpr int64_t max_compute_us = 10'000'000, max_deadline_us = 1'000'000'000'000;
 
     std::vector<Flow> flows;
     std::vector<GraphNode> nodes;
-    int64_t digest = 0;                       // differs if the files of two processes differ
+    int64_t digest = 0;                       // of the text
 
     // Returns the index of a node; -1 if there is none with this name.
     int find_node(const std::string& name) const;
@@ -47,9 +47,8 @@ struct Graph {
     std::vector<unsigned> chain(unsigned flow) const;
 };
 
-// Reads a text (docs/reference/perftest.md, Graphs). `folder` is where the files of its schedules are. Throws
-// std::invalid_argument with the message for the user.
-Graph parse_graph(const std::string& text, const std::string& folder);
+// Reads a text (docs/reference/perftest.md, Graphs). Throws std::invalid_argument with the message for the user.
+Graph parse_graph(const std::string& text);
 
 // Reads a file in the same way.
 std::shared_ptr<const Graph> read_graph(const std::string& path);

@@ -25,11 +25,12 @@ APPLICATION = {
     "flows": [
         {"name": "scan", "payload_bytes": 20_000, "rate": 50, "missed_percent": 50},
         {"name": "imu", "payload_bytes": 64, "rate": 100, "reliability": "best-effort"},
+        {"name": "video", "schedule": "video.txt"},
         {"name": "command", "payload_bytes": 128, "after": "scan", "compute_ms": 2, "reliability": "reliable"},
     ],
     "nodes": {
-        "driver": {"publishes": ["scan", "imu"], "on": "robot"},
-        "planner": {"subscribes": ["scan", "imu"], "publishes": "command", "on": "base"},
+        "driver": {"publishes": ["scan", "imu", "video"], "on": "robot"},
+        "planner": {"subscribes": ["scan", "imu", "video"], "publishes": "command", "on": "base"},
         "motor": {"subscribes": ["command", "imu"], "on": "robot"},
     },
     "chains": [{"name": "reaction", "from": "scan", "to": "command", "delay": "p50 <= 10 s"}],
@@ -43,6 +44,7 @@ APPLICATION = {
 def test_each_node_receives_all_flows_at_once(k8sdds: Command, tmp_path: Path) -> None:
     file = tmp_path / "three.yaml"
     file.write_text(yaml_text.dump(APPLICATION))
+    (tmp_path / "video.txt").write_text("period 500000\n0 60000\n1000 500\n400000 36\n")
     done = k8sdds("run", str(file), "-o", str(tmp_path / "run"))
     run, last = RunFolder.open(tmp_path / "run"), last_attempts(tmp_path / "run")
     assert [record["reason"] for record in last if not record["valid"]] == [], done.stderr
@@ -51,9 +53,9 @@ def test_each_node_receives_all_flows_at_once(k8sdds: Command, tmp_path: Path) -
     for record in last:
         flows = record["by_flow"]
         assert {name: list(flow["subscribers"]) for name, flow in flows.items()} == {
-            "scan": ["planner"], "imu": ["planner", "motor"], "command": ["motor"]
+            "scan": ["planner"], "imu": ["planner", "motor"], "video": ["planner"], "command": ["motor"]
         }  # fmt: skip
-        assert (flows["scan"]["scheduled"], flows["imu"]["scheduled"]) == (100, 200)
+        assert [flows[name]["scheduled"] for name in ("scan", "imu", "video")] == [100, 200, 12]
         # A busy machine sends fewer samples, but it counts each one.
         for flow in flows.values():
             assert 0 < flow["sent"] <= flow["scheduled"]

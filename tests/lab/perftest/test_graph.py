@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from perftest_tools import SLOWNESS, A, B, Perftest, Process, end_all, preload, sh, tool
 
-from k8sdds.model import schedule_file
 from k8sdds.results import hdr, histograms
 
 MIDDLEWARES = ("cyclonedds", "fastdds", "zenoh")
@@ -169,9 +168,9 @@ def test_a_sample_follows_a_new_one_of_each_input(perftest, tmp_path: Path, midd
 def test_a_flow_with_a_recorded_schedule(perftest, tmp_path: Path, middleware: str) -> None:
     path = tmp_path / "recorded.graph"
     samples = [(0, 60_000), (10_000, 36), (10_000, 500)]
-    (tmp_path / "video.txt").write_text(schedule_file.text(100_000, samples, ["/camera"]))
     path.write_text(
-        "graph 1\nflow video schedule video.txt reliable deadline_us 50000\nnode a publishes video\nnode b subscribes video\n"
+        "graph 1\nflow video schedule 100000:0/60000,10000/36,10000/500 reliable deadline_us 50000\n"
+        "node a publishes video\nnode b subscribes video\n"
     )
     results = run(perftest, path, middleware=middleware)
     published, received = flow_of(results, "a", "video"), flow_of(results, "b", "video")

@@ -41,10 +41,10 @@ WRONG_FILES = {
     "graph 1\nflow x bytes 100 rate 1 reliable fast\n": "line 2: 'fast' is not a word of a flow",
     "graph 1\nflow x bytes 100 rate 1 reliable compute_us 5\n": "only a flow with after has compute_us",
     "graph 1\nflow x bytes 100 rate 1 reliable deadline_us 0\n": "deadline_us: '0'",
-    "graph 1\nflow x schedule none.txt reliable\n": "line 2: none.txt: No such file",
-    "graph 1\nflow x schedule short.txt reliable\n": "short.txt: has a sample of 35 bytes",
-    "graph 1\nflow x schedule wrong.txt reliable\n": "line 2: wrong.txt: line 1: 'graph 1' is not 'period",
-    "graph 1\nflow x schedule long.txt bytes 100 reliable\n": "a schedule states the sizes",
+    "graph 1\nflow x schedule video.txt reliable\n": "line 2: schedule, with a line for each of its parts: line 1: 'period video.txt' is not",
+    "graph 1\nflow x schedule 1000:0/35 reliable\n": "schedule: has a sample of 35 bytes",
+    "graph 1\nflow x schedule 1000:0/36,1000/36 reliable\n": "line 3: 1000 is not before the end of the period",
+    "graph 1\nflow x schedule 1000:0/100 bytes 100 reliable\n": "a schedule states the sizes",
     "graph 1\nflow x bytes 100 rate 1 reliable\n\nflow x bytes 100 rate 1 reliable\n": "line 4: the flow 'x' is already above",
     "graph 1\nflow x bytes 100 rate 1 reliable\nnode b subscribes x\n": "line 2: no node publishes the flow 'x'",
     "graph 1\nflow x bytes 100 rate 1 reliable\nnode a publishes x\n": "line 2: no node subscribes to the flow 'x'",
@@ -66,15 +66,13 @@ WRONG_FILES = {
     "graph 1\n" + "".join(f"flow f{n} bytes 100 rate 1 reliable\n" for n in range(501)): "line 502: more than 500 flows",
     "graph 1\nflow x bytes 100 rate 1 reliable\n" + "".join(f"node n{n} subscribes x\n" for n in range(501)): "more than 500 nodes",
     "graph 1\nflow x bytes 100 rate 1 reliable\nnode a publishes " + ",".join(f"f{n}" for n in range(501)): "line 3: more than 500 flows in a list",
-    "graph 1\n#" + "x" * (1 << 20): "is longer than 1048576 bytes",
+    "graph 1\n#" + "x" * (4 << 20): "is longer than 4194304 bytes",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(len(WRONG_FILES)))
 def test_wrong_files(perftest, tmp_path: Path, number: int) -> None:
     text, message = list(WRONG_FILES.items())[number]
-    (tmp_path / "short.txt").write_text("period 10\n0 35\n")
-    (tmp_path / "long.txt").write_text("period 10\n0 100\n")
     path = tmp_path / "wrong.txt"
     path.write_text(text)
     done = perftest.run("-graph", path, "-node", "a", "-executionTime", 1, "-outputFormat", "json", "-check")
