@@ -90,7 +90,10 @@ def create(
     `verify` receives the bundle before it becomes visible, and raises if it must not be created.
     """
     check(output, arches, suites)
-    _check_writable(output)
+    with explained(f"cannot create {output}", "give a folder that you can write"):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        # Fail now rather than after the build.
+        tempfile.TemporaryDirectory(dir=output.parent).cleanup()
     with tempfile.TemporaryDirectory() as fetched:
         # What fails within seconds comes first, because the build takes minutes.
         debs = {
@@ -165,13 +168,6 @@ def check(output: Path, arches: Sequence[str], suites: Sequence[str] = ()) -> No
         packages.check_suite(suite)
     if output.exists():
         raise InputError(f"{output} already exists", "give a new folder")
-
-
-def _check_writable(output: Path) -> None:
-    with explained(f"cannot create {output}", "give a folder that you can write"):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        # Fail now rather than after the build.
-        tempfile.TemporaryDirectory(dir=output.parent).cleanup()
 
 
 def _write(

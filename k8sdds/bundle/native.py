@@ -31,7 +31,12 @@ SETUP_ZENOH = "run: k8sdds setup --for lab-zenoh"
 
 def programs(group: str, arch: str, report: Report) -> dict[str, Path]:
     """Return the programs of a group (`perftest` or `discovery`): path in the image to file."""
-    files = _cross_compiled(arch, report) if _is_cross_compiled(arch) else _installed()
+    if _is_cross_compiled(arch):
+        libexec, sysroot = cross_compiled(arch, report)
+        files = _perftest(libexec, libexec / "k8sdds-supervisor")
+        files[SERVER] = (sysroot / "usr/bin" / SERVER).resolve()
+    else:
+        files = _installed()
     for path in files.values():
         actual = architecture.of_file(path)
         if actual not in (arch, None):
@@ -110,12 +115,6 @@ def _perftest(folder: Path, supervisor: Path) -> dict[str, Path]:
         folder / LICENSES,
     ]
     return {path.name: path for path in paths if path.name not in (ROUTER, LICENSES) or path.is_file()}
-
-
-def _cross_compiled(arch: str, report: Report) -> dict[str, Path]:
-    libexec, sysroot = cross_compiled(arch, report)
-    server = (sysroot / "usr/bin" / SERVER).resolve()
-    return {**_perftest(libexec, libexec / "k8sdds-supervisor"), SERVER: server}
 
 
 def cross_compiled(arch: str, report: Report) -> tuple[Path, Path]:

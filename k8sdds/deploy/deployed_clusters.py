@@ -12,7 +12,6 @@ from k8sdds.deploy.network_switch.switch import (
     Progress,
     SwitchResult,
     current,
-    preview,
     run_smoke_test,
     switch,
 )
@@ -50,7 +49,7 @@ def switch_and_verify(
     with record.locked(profile.name), Connections(targets, accept_new_host_keys) as connections:
         # Check that the machines support the new network before the old one is removed.
         survey(desired, connections).raise_problems(desired)
-        planned = preview(profile, network, connections)
+        planned = switch(profile, network, connections, dry_run=True)
         if dry_run:
             return planned
         if planned.changed:

@@ -84,14 +84,12 @@ def switch(
     progress: Progress = lambda line: None,
     dry_run: bool = False,
 ) -> SwitchResult:
-    """Install a network on all nodes of the profile's cluster, in place of the current one."""
+    """Install a network on all nodes of the profile's cluster, in place of the current one.
+
+    With `dry_run`, only return the changes.
+    """
     with api_access.administrator(connections.hosts[profile.control_plane.name]) as client:
         return _Switch(profile, network, connections, client, progress).run(dry_run)
-
-
-def preview(profile: Profile, network: PodNetwork, connections: Connections) -> SwitchResult:
-    """Return the changes that `switch` would make. Makes none."""
-    return switch(profile, network, connections, dry_run=True)
 
 
 def run_smoke_test(profile: Profile, connections: Connections) -> None:
@@ -131,7 +129,9 @@ class _Switch:
         start = time.monotonic()
         self.nodes = self._profile_nodes()
         installed = cluster_objects.installed(self.client)
-        foreign = self._foreign_leftovers() if self._is_complete(installed) else None
+        # Whether exactly the desired objects are installed, and none of another network.
+        is_complete = stamps(installed) == stamps(without_namespaces(self.objects))
+        foreign = self._foreign_leftovers() if is_complete else None
         changed = foreign is None or any(foreign.values())
         if dry_run:
             found = _texts(self._leftovers(self._probe())) if changed else {}
@@ -172,23 +172,17 @@ class _Switch:
             )
         return nodes
 
-    def _is_complete(self, installed: Sequence[Object]) -> bool:
-        """Return whether these objects are exactly the desired ones, and none of another network."""
-        return stamps(installed) == stamps(without_namespaces(self.objects))
-
     def _probe(self) -> dict[str, NodeState]:
         return self._on_all_nodes(footprint.probe)
 
     def _on_all_nodes(self, work: Callable[[Host], Result]) -> dict[str, Result]:
         return self.connections.all(work, [node.name for node in self.nodes])
 
-    def _addresses(self) -> list[str]:
-        return [address for node in self.nodes for address in node.addresses]
-
     def _leftovers(
         self, states: Mapping[str, NodeState], names: Sequence[str] | None = None
     ) -> dict[str, list[NetworkLeftover]]:
-        addresses, pods = self._addresses(), self.profile.kubernetes.pod_cidrs
+        addresses = [address for node in self.nodes for address in node.addresses]
+        pods = self.profile.kubernetes.pod_cidrs
         return {node: footprint.leftovers(state, addresses, pods, names) for node, state in states.items()}
 
     def _foreign_leftovers(self) -> dict[str, list[str]]:
@@ -229,7 +223,8 @@ class _Switch:
             self.progress(f"removing {name}")
             cluster_objects.stop_agents(self.client, name, REMOVE_S)
         removed = self._leftovers(before)
-        addresses, pods = self._addresses(), self.profile.kubernetes.pod_cidrs
+        addresses = [address for node in self.nodes for address in node.addresses]
+        pods = self.profile.kubernetes.pod_cidrs
         # Without agents, what the API server has and what the nodes have are independent.
         with ThreadPoolExecutor(max_workers=1) as pool:
             deleted = pool.submit(self._delete_objects, names)
