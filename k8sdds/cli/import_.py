@@ -13,6 +13,7 @@ from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.report.export import to_json
+from k8sdds.report.text import paragraph
 from k8sdds.results.run_folder import RUNS
 from k8sdds.system.files import require_new
 
@@ -84,13 +85,13 @@ def _print_account(imported: Import) -> None:
         for kind, noun in kinds.items()
         if kind in account["by_kind"]
     )
-    _print_wrapped(f"{formats.count(account['files'], 'file')} read (layout {imported.layout}): {read}")
-    _print_wrapped(f"{formats.count(account['trials'], 'trial')}, {account['valid']} valid")
+    paragraph(console(), f"{formats.count(account['files'], 'file')} read (layout {imported.layout}): {read}")
+    paragraph(console(), f"{formats.count(account['trials'], 'trial')}, {account['valid']} valid")
     for code, n in sorted(account["invalid"].items(), key=lambda item: -item[1]):
         reasons = [str(trial.record.reason) for trial in imported.trials if not trial.record.valid]
         details = {detail.strip() for kind, _, detail in (r.partition(":") for r in reasons) if kind == code}
         example = "for example, " if len(details) > 1 else ""
-        _print_wrapped(f"{n} invalid, {code}: {example}{sorted(details)[0]}", "  ")
+        paragraph(console(), f"{n} invalid, {code}: {example}{sorted(details)[0]}", "  ")
     subject = "repetitions are copies" if len(imported.copies) > 1 else "repetition is a copy"
     _print_some(f"{len(imported.copies)} {subject} of another run and count once:", imported.copies)
     unknown = [
@@ -100,16 +101,18 @@ def _print_account(imported: Import) -> None:
     with_warnings = [trial for trial in imported.trials if trial.record.warnings]
     if with_warnings:
         example = (with_warnings[0].record.warnings or [""])[0]
-        _print_wrapped(f"{formats.count(len(with_warnings), 'trial')} with a warning, for example: {example}")
+        paragraph(
+            console(), f"{formats.count(len(with_warnings), 'trial')} with a warning, for example: {example}"
+        )
 
 
 def _print_some(title: str, lines: Sequence[str]) -> None:
     """Print a title and the first of these lines; nothing if there are none."""
     if lines:
-        _print_wrapped(title)
+        paragraph(console(), title)
     more = f"and {len(lines) - MAX_SHOWN} more; import.json lists all"
     for line in [*lines[:MAX_SHOWN], *([more] if len(lines) > MAX_SHOWN else [])]:
-        _print_wrapped(line, "  ")
+        paragraph(console(), line, "  ")
 
 
 def _print_tables(imported: Import) -> None:
@@ -120,19 +123,14 @@ def _print_tables(imported: Import) -> None:
     found = tables.single_runs(read)
     per_quantity = {one.quantity: one for one in reversed(found) if one.repetition == found[0].repetition}
     for one in sorted(per_quantity.values(), key=lambda one: one.quantity, reverse=True):
-        _print_wrapped(f"\n{one.table.caption}")
+        paragraph(console(), f"\n{one.table.caption}")
         one.table.print(console())
     if found:
         repeated = sum(row["n"] > 1 for row in read.overheads)
-        _print_wrapped(
+        paragraph(
+            console(),
             f"A single run has no confidence interval. {repeated} of {len(read.overheads)} overheads were"
             " measured in more than one run; the report shows their 95 % intervals."
             if repeated
-            else "A single run has no confidence interval: any difference here can be chance."
+            else "A single run has no confidence interval: any difference here can be chance.",
         )
-
-
-def _print_wrapped(text: str, indent: str = "") -> None:
-    from k8sdds.report.text import paragraph
-
-    paragraph(console(), text, indent)

@@ -15,6 +15,7 @@ from k8sdds.cli.output import Json, RowsOutput
 from k8sdds.cli.progress import Steps
 from k8sdds.cli.terminal import confirm, console, print_line, print_note, print_step, print_text
 from k8sdds.cli.testbed import cluster_api, select
+from k8sdds.report.text import paragraph
 from k8sdds.system import kernel_features
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
@@ -86,8 +87,6 @@ def doctor(out: RowsOutput) -> None:
 
 def _show(diagnoses: Sequence[Diagnosis]) -> None:
     """Print what is missing for the lab, then what works, then what only some networks and tests require."""
-    from k8sdds.report.text import paragraph
-
     for one in sorted(diagnoses, key=lambda one: (one["ok"] or not one["needed"], not one["ok"])):
         status = "ok   " if one["ok"] else ("FAIL " if one["needed"] else "note ")
         paragraph(console(), f"{one['subject']}: {one['says']}", status)

@@ -44,7 +44,9 @@ def notes(content: Content) -> list[str]:
     if any(setting.scheduling for setting in content.settings):
         found.append("Some trials had more participants than cores: their results include scheduling.")
     found += _missing(content) + _delay_methods(content)
-    found += _named_links(content) + _links_of_tcp(content)
+    links = dict.fromkeys(_link(row["link"]) for row in content.best)
+    found += [f"Links {link.name}: {link.details()}." for link in links if link.name]
+    found += _links_of_tcp(content)
     if with_warnings := sum(1 for trial in content.best if trial["warnings"]):
         verb = "has" if with_warnings == 1 else "have"
         found.append(
@@ -141,12 +143,6 @@ def _delay_methods(content: Content) -> list[str]:
             " the median delay). This error is the same in all repetitions, so no interval contains it."
         )
     return notes
-
-
-def _named_links(content: Content) -> list[str]:
-    """State what the links did that captions name in a word."""
-    found = dict.fromkeys(_link(row["link"]) for row in content.best)
-    return [f"Links {link.name}: {link.details()}." for link in found if link.name]
 
 
 def _links_of_tcp(content: Content) -> list[str]:

@@ -151,9 +151,9 @@ class Sandbox:
         argv.append(f"--net=/proc/{self.pid}/root/run/netns/{netns}" if netns else "--net")
         return [*argv, "--"]
 
-    def run(self, argv: Sequence[str], stdin: str = "", netns: str | None = None) -> str:
+    def run(self, argv: Sequence[str], stdin: str | bytes = "", netns: str | None = None) -> str:
         """Run a command and return its stdout. Raises PartFailed if it was killed."""
-        done = self._execute(argv, stdin.encode(), netns)
+        done = self._execute(argv, stdin.encode() if isinstance(stdin, str) else stdin, netns)
         if done.returncode:
             what = f"{self.name}{f' in {netns}' if netns else ''}: `{' '.join(argv)}`"
             processes.require_not_killed(done.returncode, what)
@@ -208,13 +208,7 @@ class Sandbox:
                 member.size, member.mode = len(content), 0o600
                 archive.addfile(member, io.BytesIO(content))
         script = "umask 077 && exec tar --extract --no-same-owner --directory /run"
-        done = self._execute(["sh", "-c", script], packed.getvalue())
-        if done.returncode:
-            processes.require_not_killed(done.returncode, f"{self.name}: a command that writes its files")
-            stderr = done.stderr.decode(errors="replace").strip()
-            raise PrerequisiteError(
-                f"{self.name}: cannot write files into the sandbox: {stderr}", "run: k8sdds doctor"
-            )
+        self.run(["sh", "-c", script], packed.getvalue())
 
     def path(self, inside: str) -> Path:
         """Return the path, outside the sandbox, of a path inside, such as `/run/sys/node0/class/net`."""
