@@ -13,10 +13,10 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from k8sdds.analysis import capacities, missing, overhead
+from k8sdds.analysis import capacities, flows, missing, overhead
 from k8sdds.analysis.conditions import COMPARABLE, CONDITION, OBSERVED, UNIT
 from k8sdds.analysis.statistics import (
     CONFIDENCE,
@@ -27,18 +27,19 @@ from k8sdds.analysis.statistics import (
     one_sample,
     repetitions,
 )
+from k8sdds.results.histograms import EACH_FLOW
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
 from k8sdds.system.grouping import Row
 from k8sdds.workloads import HEADLINES
 
 COLUMNS = (
-    "network", "test", "quantity", *(name for name in COMPARABLE if name != "test"),
+    "network", "test", "flow", "quantity", *(name for name in COMPARABLE if name != "test"),
     "a", "b", "ratio", "ci_low", "ci_high", "change_percent", "p", "p_holm", "different", "better", "worse",
     "detectable_percent", "n_a", "n_b", "how",
 )  # fmt: skip
-"""Columns of a comparison. `ratio` is B/A, with its 95 % interval. `p_holm` is the p value after Holm's
-correction over all rows."""
+"""Columns of a comparison. `flow` is a flow or a chain of a graph. `ratio` is B/A, with its 95 % interval. `p_holm` is
+the p value after Holm's correction over all rows."""
 
 _ALWAYS_MATCHED = ("test", "payload_bytes", "publishers", "subscribers", "loaded_latency")
 """Columns in which cells must be equal, because their values cannot be compared otherwise."""
@@ -98,9 +99,11 @@ def compare_all(
     compared as independent campaigns.
 
     Ratios are relative to the first side of a pair. By default, the headline metrics of each cell are compared. If
-    relative, overheads are compared, each relative to the baseline of its side. `level` holds after the correction.
+    relative, overheads are compared, each relative to the baseline of its side. Each flow and each chain of a graph is
+    a cell of its own. `level` holds after the correction.
     """
-    pairs = [_Pair(a, b, relative).compare(quantities) for a, b in itertools.combinations(sides, 2)]
+    parts = [replace(side, rows=flows.separate(side.rows)) for side in sides]
+    pairs = [_Pair(a, b, relative).compare(quantities) for a, b in itertools.combinations(parts, 2)]
     _adjust([row for pair in pairs for row in pair.rows], level)
     return pairs
 
@@ -227,7 +230,8 @@ class _Pair:
     def _settings(self, cell: Row, key: Key) -> Row:
         matched = {column for column, _ in key[1:]}
         settings = {name: cell[name] if name in matched else None for name in CONDITION if name in COLUMNS}
-        return {"network": cell[UNIT] if self.match_networks else None, **settings, "test": cell["test"]}
+        network = cell[UNIT] if self.match_networks else None
+        return {"network": network, **settings, "test": cell["test"], "flow": cell.get("flow")}
 
     def _change(
         self, cells: tuple[list[Row], list[Row]], bases: Sequence[list[Row] | None], metric: str
@@ -269,7 +273,7 @@ def _headlines(rows: list[Row]) -> list[str]:
     return [
         name
         for name in HEADLINES
-        if missing.reason(rows, name) or any(row.get(name) is not None for row in rows)
+        if missing.reason(rows, name) not in ("", EACH_FLOW) or any(row.get(name) is not None for row in rows)
     ]
 
 
@@ -293,7 +297,8 @@ def _cells(a: Side, b: Side, match_networks: bool) -> tuple[Cells, Cells, dict[s
         for cells, rows in ((cells_a, rows_a), (cells_b, rows_b)):
             for row in rows:
                 label = row[UNIT] if match_networks else None
-                cells[(label, *((name, row[name]) for name in matched))].append(row)
+                key = (label, ("flow", row.get("flow")), *((name, row[name]) for name in matched))
+                cells[key].append(row)
     return dict(cells_a), dict(cells_b), differing
 
 

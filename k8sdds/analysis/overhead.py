@@ -214,8 +214,13 @@ def base_of(cell: Row, trials: list[Row], baseline: str | None) -> list[Row]:
     """Return the baseline's trials in a cell's condition. The baseline itself has none: its overhead is 0."""
     if cell[UNIT] == baseline:
         return []
+    flow = cell.get("flow")
     return [
-        row for row in trials if row[UNIT] == baseline and all(row[name] == cell[name] for name in CONDITION)
+        row
+        for row in trials
+        if row[UNIT] == baseline
+        and row.get("flow") == flow
+        and all(row[name] == cell[name] for name in CONDITION)
     ]
 
 

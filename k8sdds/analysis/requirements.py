@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from k8sdds.analysis import missing
+from k8sdds.analysis.flows import of_chain, of_flow
 from k8sdds.analysis.statistics import CONFIDENCE, exp, t_interval, t_quantile
 from k8sdds.model.application import Application, Requirement
 from k8sdds.results import tidy
@@ -144,20 +145,9 @@ def trials_of(
         names = [flow.name for flow in application.flows]
         return {name: by_cell.get(cell, ()) for name, cell in zip(names, cells, strict=True)}
     whole = by_cell.get(cells[0], ())
-    flows = {flow.name: [_of_flow(row, flow.name) for row in whole] for flow in application.flows}
-    chains = {
-        chain.name: [row | _NONE | row["chain"] for row in flows[chain.to]] for chain in application.chains
-    }
-    return {name: tidy.comparable(rows) for name, rows in (flows | chains).items()}
-
-
-_NONE: Row = dict.fromkeys(("missing", "tail_episodes"))
-"""What a flow or chain has of which every percentile is known."""
-
-
-def _of_flow(row: Row, flow: str) -> Row:
-    own: Row = row["by_flow"][flow]
-    return row | _NONE | own | {"subscribers": len(own["subscribers"])}
+    found = {flow.name: [of_flow(row, flow.name) for row in whole] for flow in application.flows}
+    found |= {chain.name: [of_chain(row, chain.to) for row in whole] for chain in application.chains}
+    return {name: tidy.comparable(rows) for name, rows in found.items()}
 
 
 def rows_of(requirement: Requirement, trials: Mapping[str, Sequence[Row]]) -> Sequence[Row]:

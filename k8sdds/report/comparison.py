@@ -21,6 +21,9 @@ from k8sdds.system.grouping import Row
 if TYPE_CHECKING:
     from k8sdds.report.figures import Figure
 
+MAX_REASONS = 8
+"""Reasons that the notes give for metrics that were not compared; the JSON output has all."""
+
 
 def findings(sides: Sequence[Side], comparisons: Sequence[Comparison], relative: bool = False) -> Findings:
     """Return the comparisons of all pairs of several sides: of levels, or of overheads if `relative`.
@@ -160,8 +163,12 @@ def notes(comparison: Comparison) -> list[str]:
         )
     found += [
         f"Not compared: {METRICS[row['quantity']].title} of {formats.count(row['cells'], 'cell')}: {row['reason']}."
-        for row in comparison.missing
+        for row in comparison.missing[:MAX_REASONS]
     ]
+    if more := comparison.missing[MAX_REASONS:]:
+        found.append(
+            f"Not compared for {len(more)} further reasons: {formats.count(sum(row['cells'] for row in more), 'cell')}."
+        )
     found += [
         f"{formats.count(count, 'cell')} of {side} {'has' if count == 1 else 'have'} no counterpart."
         for count, side in ((comparison.only_a, "A"), (comparison.only_b, "B"))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from k8sdds.analysis import background_cost, missing
+from k8sdds.analysis import background_cost, flows, missing
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.report import export, fact_tables, profiles
 from k8sdds.report.content import Content
@@ -73,6 +73,7 @@ def _tables(content: Content) -> dict[str, list[Row]]:
         ],
         "profile": profiles.rows(content),
         "limit_shares": _named(content.limits),
+        "flows": flows.table(content.best, content.run.path.resolve().name),
         "levels": [{name: row[name] for name in row if name != "values"} for row in content.levels],
         "missing": _named(missing.by_network(content.best)),
         "trials": [

@@ -149,13 +149,17 @@ def cell_name(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
         name: row[name]
         for name in CONDITION
         if name in row
-        and (name == "payload_bytes" or (name != "test" and len({other.get(name) for other in rows}) > 1))
+        and (
+            (name == "payload_bytes" and not row.get("flow"))
+            or (name != "test" and len({other.get(name) for other in rows}) > 1)
+        )
     }
     metric = METRICS[row["quantity"]]
     # Several tests, such as tcp-stream and udp-stream, have the same main metric.
     usual = workloads.of_metric(metric.name)
     test = row["test"] if row["test"] in workloads.WORKLOADS and row["test"] != usual else ""
-    return ", ".join(part for part in (row["network"], test, metric.title, describe(shown)) if part)
+    parts = (row["network"], test, row.get("flow"), metric.title, describe(shown))
+    return ", ".join(part for part in parts if part)
 
 
 def join(items: list[str]) -> str:

@@ -185,10 +185,15 @@ class Metrics(BaseModel):
         " of each subscriber; also its `blind_ms`, `gaps`, `age_mean_us`, `age_p99_us` and `age_max_us`")
     by_flow: dict[str, Any] | None = column("delay", "participants",
         "What was measured of each flow of a graph: its metrics as in this record (`sent`, `lost_percent`, `delay_p90_us`, …),"
-        " its `publisher`, the delays of its `chain` from when its origin was due, and the `received`, `lost` and `missed`"
+        " its `publisher`, the delays of its `chain` (`of_flows`) from when its origin was due, and the `received`, `lost` and `missed`"
         " samples of each of its `subscribers`. `sent` of a `chain` are the samples to which its origin leads, `lost` those"
         " that were lost or not sent at any flow of it. Delays of all flows together are null, and what publishers and"
         " subscribers used: most nodes are both", only=SOME_TESTS)
+    by_node: dict[str, Any] | None = column("CPU", "supervisor",
+        "What each node of a graph used in the measured interval: its `machine` (a node of the testbed), `cpu_percent` of one"
+        " core, `throttled_percent` (time for which its quota stopped it), `rss_bytes` (peak), `sent_mbps` and `received_mbps`"
+        " of its pod with headers, and the `packets`, `interface_drops`, UDP `datagrams` received, `receive_buffer_errors` and"
+        " `send_buffer_errors` of its pod; null: unknown", only=SOME_TESTS)
     delay_count: int | None = column("delay", "subscribers", "Number of measured delays, over all subscribers")
     delay_mean_us: float | None = metric("mean delay", "µs", "delay", "subscribers",
         "Mean delay from when a sample was due by the offered rate until the subscriber had it; all subscribers")

@@ -306,12 +306,27 @@ class _OfFlow(Shape):
     age_p99_us: Number
 
 
+class _OfNode(Shape):
+    machine: str | None = None
+    cpu_percent: Number = None
+    throttled_percent: Number = None
+    rss_bytes: Count = None
+    sent_mbps: Number = None
+    received_mbps: Number = None
+    packets: Count = None
+    interface_drops: Count = None
+    datagrams: Count = None
+    receive_buffer_errors: Count = None
+    send_buffer_errors: Count = None
+
+
 _SHAPES: dict[str, TypeAdapter[Any]] = {
     "link": TypeAdapter(_Link | None),
     "drops": TypeAdapter(dict[str, Count] | None),
     "missing": TypeAdapter(dict[str, str] | None),
     "tail_episodes": TypeAdapter(dict[str, Integer] | None),
     "by_flow": TypeAdapter(dict[str, _OfFlow] | None),
+    "by_node": TypeAdapter(dict[str, _OfNode] | None),
     "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),
     "fingerprint": TypeAdapter(Fingerprint | None),
     "network_software": TypeAdapter(dict[str, str] | None),

@@ -46,7 +46,7 @@ class GraphTest(Workload):
         "delay_p90_us", "delay_mean_us", "delay_p50_us", "delay_p99_us", "delay_p999_us", "delay_p9999_us",
         "delay_max_us", "deadline_missed_percent", "achieved_rate_percent",
     )  # fmt: skip
-    columns: tuple[str, ...] = ("by_flow",)
+    columns: tuple[str, ...] = ("by_flow", "by_node")
     measured_by = SUBSCRIBER
     mode = "graph"
     runs_graphs = True
@@ -76,6 +76,7 @@ class GraphTest(Workload):
         whole, reports = graph.parse(outputs.trial.cell.graph), _reports(outputs)
         own = {flow.name: _of_flow(whole, flow, outputs, reports) for flow in whole.flows}
         record.by_flow = own
+        record.by_node = _by_node(outputs)
         for name in _COUNTS:
             setattr(record, name, aggregate.total(each[name] for each in own.values()))
         copies = {flow.name: len(whole.subscribers(flow.name)) for flow in whole.flows}
@@ -156,6 +157,40 @@ def _reports(outputs: TrialOutputs) -> dict[str, Reports]:
             else:
                 reports.received[nodes[participant].name] = entry
     return found
+
+
+def _by_node(outputs: TrialOutputs) -> dict[str, dict[str, Any]]:
+    """Return what each node of the graph used in the measured interval, and what its pod dropped."""
+    return {
+        node.name: {"machine": outputs.measurement.nodes.get(participant.name, (None,))[0]}
+        | _of_node(outputs.meters_of(participant))
+        for participant, node in outputs.trial.cell.graph_nodes.items()
+    }
+
+
+def _of_node(meters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node's part of `by_node` by the readings of its supervisor; None for what they do not have."""
+    network, duration_s = meters.get("network") or {}, (meters.get("interval") or {}).get("duration_s")
+    interfaces = [
+        own for name, own in (meters.get("interfaces") or {}).items() if name != "lo" and own is not None
+    ]
+    counted = {
+        key: aggregate.total(own.get(key) for own in interfaces)
+        for key in ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_dropped", "rx_dropped")
+    }
+    megabits = (duration_s or 0) * 1e6 / 8
+    return {
+        "cpu_percent": aggregate.ratio(meters.get("cpu_s"), duration_s, 100),
+        "throttled_percent": aggregate.ratio(meters.get("throttled_s"), duration_s, 100),
+        "rss_bytes": meters.get("memory_peak_bytes"),
+        "sent_mbps": aggregate.ratio(counted["tx_bytes"], megabits),
+        "received_mbps": aggregate.ratio(counted["rx_bytes"], megabits),
+        "packets": aggregate.total([counted["tx_packets"], counted["rx_packets"]]),
+        "interface_drops": aggregate.total([counted["tx_dropped"], counted["rx_dropped"]]),
+        "datagrams": network.get("udp_in_datagrams"),
+        "receive_buffer_errors": network.get("udp_rcvbuf_errors"),
+        "send_buffer_errors": network.get("udp_sndbuf_errors"),
+    }
 
 
 def _due(whole: Graph, flow: str, sent: Entry, trial: Trial) -> int:
@@ -261,7 +296,7 @@ def _of_flow(
     return {
         "publisher": whole.publisher(flow.name).name,
         **record.model_dump(include=record.model_fields_set),
-        "chain": chain.model_dump(include=chain.model_fields_set),
+        "chain": {"of_flows": whole.chain(flow.name)} | chain.model_dump(include=chain.model_fields_set),
         "subscribers": {
             name: {key: entry[key] for key in ("received", "lost", "missed")} for name, entry in found.items()
         },
