@@ -8,7 +8,6 @@ from typing_extensions import override
 
 from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
-from k8sdds.middleware.protocol import SETTINGS
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import Protection
 
@@ -30,7 +29,7 @@ class CycloneDDS(K8sddsPerftest):
     """The default middleware. It has no discovery server."""
 
     auto_message_bytes = USUAL_MESSAGE_BYTES
-    settings = SETTINGS - {"publish_mode"}
+    settings = K8sddsPerftest.settings - {"publish_mode"}
     refusals = MappingProxyType(
         {"publish_mode": "Cyclone DDS sends in the thread that writes: publish_mode must be synchronous"}
     )

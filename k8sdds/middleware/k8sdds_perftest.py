@@ -34,7 +34,7 @@ NONCE = "K8SDDS_NONCE"
 class K8sddsPerftest(Middleware):
     """A backend of k8sdds-perftest: `libk8sdds-perftest-NAME.so` next to the program."""
 
-    settings = SETTINGS
+    settings = SETTINGS - {"message_type"}
     qos_option = "-qosFile"
     """Option of the program for a QoS profile."""
     reports_match = True
@@ -113,6 +113,7 @@ class K8sddsPerftest(Middleware):
         argv += _size_options(cell)
         argv += ["-receive", cell.receive_mode] if "receive_mode" in self.settings else []
         argv += command.topic_options(cell) + command.key_options(cell)
+        argv += ["-messageType", cell.message_type] if cell.message_type != "sample" else []
         argv += ["-bestEffort"] if cell.reliability == "best-effort" and not cell.graph else []
         argv += (
             [self.qos_option, str(paths.inputs.qos or self.qos_file(cell))] if self.takes_qos(cell) else []

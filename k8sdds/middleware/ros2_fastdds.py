@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing_extensions import override
 
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
-from k8sdds.middleware.protocol import SETTINGS
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
-from k8sdds.model.trial import Trial
+from k8sdds.model.settings import IMU, IMU_BYTES
+from k8sdds.model.trial import Cell, Trial
 from k8sdds.system.errors import Problem
 
 BACKEND, PLAIN = "ros2-fastdds", "ros2-fastdds-plain"
@@ -35,11 +35,24 @@ REFUSALS = {
 class Ros2FastDDS(K8sddsPerftest):
     """ROS 2 with its default middleware. It is measured in the lab only."""
 
-    settings = SETTINGS - REFUSALS.keys()
+    settings = K8sddsPerftest.settings - REFUSALS.keys()
     refusals = MappingProxyType(REFUSALS)
     auto_message_bytes = USUAL_MESSAGE_BYTES
     setup = "k8sdds setup --for lab-ros2"
     build_option = "K8SDDS_ROS2"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        if name == BACKEND:
+            self.settings = self.settings | {"message_type"}
+
+    @override
+    def unsupported(self, cell: Cell) -> str | None:
+        if reason := super().unsupported(cell):
+            return reason
+        if cell.message_type == IMU and (cell.payload_bytes != IMU_BYTES or cell.schedule):
+            return f"a {IMU} has one length: payload_bytes must be {IMU_BYTES}, without a schedule"
+        return None
 
     @override
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:

@@ -15,7 +15,6 @@ from k8sdds import versions
 from k8sdds.discovery import SERVER, Service
 from k8sdds.middleware.files import Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
-from k8sdds.middleware.protocol import SETTINGS
 from k8sdds.model import graph
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.security import NONE, Protection
@@ -61,7 +60,7 @@ REFUSALS = {
 class Zenoh(K8sddsPerftest):
     """Zenoh by one of its transports, with its router."""
 
-    settings = SETTINGS - REFUSALS.keys()
+    settings = K8sddsPerftest.settings - REFUSALS.keys()
     refusals = MappingProxyType(REFUSALS)
     config_suffix = ".json5"
     qos_option = "-middlewareConfig"

@@ -29,6 +29,16 @@ Layout = Literal["auto", "split", "same", "free"]
 Discovery = Literal["auto", "multicast", "peers", "server"]
 ReceiveMode = Literal["listener", "waitset", "spin"]
 PublishMode = Literal["synchronous", "asynchronous"]
+MessageType = Literal[
+    "sample",
+    "sensor_msgs/msg/Image",
+    "sensor_msgs/msg/PointCloud2",
+    "sensor_msgs/msg/Imu",
+    "std_msgs/msg/ByteMultiArray",
+]
+IMU: Final = "sensor_msgs/msg/Imu"
+IMU_BYTES = 320
+"""The only length of a sample in an Imu, which has no array of bytes: that of the message."""
 Placement = Literal["spread", "packed", "same-node"] | dict[str, int | str]
 SAME_NODE: Final = "same-node"
 NO_TUNING: Final = "none"

@@ -24,6 +24,7 @@ from k8sdds.model.settings import (
     MAX_WRITERS,
     SHARED_MEMORY,
     Discovery,
+    MessageType,
     NetworkChoice,
     Number,
     PublishMode,
@@ -345,6 +346,19 @@ class WorkloadSettings(Strict):
         default="synchronous",
         description="whether samples are sent by the thread that writes them, or by one of the middleware"
         " (`fastdds`, `connext`)",
+    )
+    message_type: Annotated[
+        MessageType,
+        Axis(
+            DDS,
+            lambda v: "perftest's message type" if v == "sample" else f"messages {v}",
+            since=5,
+            graph="refused",
+        ),
+    ] = Field(
+        default="sample",
+        description="type of the messages in which samples travel: `sample`, perftest's own, or one of ROS 2"
+        " (`ros2-fastdds`). A `sensor_msgs/msg/Imu` needs `payload_bytes: 320`",
     )
     flow_bytes: Annotated[
         Literal[0] | Annotated[int, Field(ge=1024, le=2**31 - 1)],

@@ -62,7 +62,7 @@ def test_settings_without_effect_are_refused_by_name(workload: ToolWorkload) -> 
         "reliability": "best-effort", "transport": "multicast", "security": "sign", "qos": "fast", "rate": 5.0,
         "middleware_config": "a.xml", "discovery": "server", "receive_mode": "spin", "middleware": "fastdds",
         "publish_mode": "asynchronous", "message_bytes": "mtu", "fragment_bytes": "mtu", "rate_profile": "burst:2",
-        "flow_bytes": 2048, "schedule": "a.txt", "graph": GRAPH,
+        "flow_bytes": 2048, "message_type": "sensor_msgs/msg/Imu", "schedule": "a.txt", "graph": GRAPH,
     }  # fmt: skip
     for name, default in NO_EFFECT.items():
         value = other.get(name, not default if isinstance(default, bool) else None)

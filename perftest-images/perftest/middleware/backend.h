@@ -16,7 +16,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 19;    // increase with every change of this header
+constexpr unsigned backend_interface = 20;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -30,6 +30,8 @@ constexpr const char* announcement_topic = "k8sdds/announcement";
 
 enum class Role : uint8_t { publisher = 0, subscriber = 1, node = 2 };     // node: of a graph, publishes and subscribes
 enum class Receive { listener, waitset, spin };
+// Of ROS 2: perftest's own, sensor_msgs/msg/{Image,PointCloud2,Imu}, and std_msgs/msg/ByteMultiArray.
+enum class MessageType { sample, image, point_cloud, imu, bytes };
 enum class Transport { udp, tcp, quic, shared_memory };     // shared memory: to processes of this host
 // How the raw backend calls the kernel. Each mode from `connected` on includes the previous one.
 enum class RawMode {
@@ -151,6 +153,7 @@ struct Settings {
     bool continuous = false;                  // a throughput test without a rate: samples follow each other at once
     bool serialized = false;                  // leave serialization and deserialization out of the test
     bool ros2_names = false;                  // of topics and types, as rmw_fastrtps_cpp forms them
+    MessageType message_type = MessageType::sample;       // of samples
     Transport transport = Transport::udp;     // of samples
     int dscp = 0;                             // of sockets that the middleware opens later; the program marks the others
     bool asynchronous = false;                // samples are sent by a thread of the middleware

@@ -34,7 +34,7 @@ function(k8sdds_get_wheels)
   if(NOT outdated)
     return()
   endif()
-  message(STATUS "Downloading the wheels of ROS 2, 31 MB")
+  message(STATUS "Downloading the wheels of ROS 2, 36 MB")
   execute_process(COMMAND ${python} ${WHEELS}/wheels.py ${folder} ${libraries} ${CMAKE_C_COMPILER}
     RESULT_VARIABLE code ERROR_VARIABLE shown)
   if(code)
@@ -84,18 +84,25 @@ k8sdds_ros2_middleware(ros2-fastdds-plain middleware/fastdds.cpp middleware/fast
 target_link_libraries(backend_ros2-fastdds-plain PRIVATE OpenSSL::Crypto)
 k8sdds_record(ros2-fastdds-plain "Fast DDS of rmw_fastrtps_cpp ${rmw-fastrtps-cpp_VERSION}")
 
-k8sdds_ros2_middleware(ros2-fastdds middleware/ros2_fastdds.cpp middleware/ros2_types.cpp)
+k8sdds_ros2_middleware(ros2-fastdds middleware/ros2_fastdds.cpp middleware/ros2_messages.cpp middleware/ros2_types.cpp)
 # Each package has a folder of its own.
-foreach(package builtin_interfaces rcl rcl_yaml_param_parser rcpputils rcutils rmw rmw_dds_common rmw_fastrtps_cpp
-    rmw_fastrtps_shared_cpp rosidl_dynamic_typesupport rosidl_runtime_c rosidl_runtime_cpp rosidl_typesupport_fastrtps_cpp
-    rosidl_typesupport_interface rosidl_typesupport_introspection_c rosidl_typesupport_introspection_cpp service_msgs tracetools
-    type_description_interfaces)
+foreach(package builtin_interfaces geometry_msgs rcl rcl_yaml_param_parser rcpputils rcutils rmw rmw_dds_common rmw_fastrtps_cpp
+    rmw_fastrtps_shared_cpp rosidl_dynamic_typesupport rosidl_runtime_c rosidl_runtime_cpp rosidl_typesupport_cpp
+    rosidl_typesupport_fastrtps_cpp rosidl_typesupport_interface rosidl_typesupport_introspection_c rosidl_typesupport_introspection_cpp sensor_msgs
+    service_msgs std_msgs tracetools type_description_interfaces)
   target_include_directories(backend_ros2-fastdds SYSTEM PRIVATE ${folder}/include/${package})
 endforeach()
 target_compile_definitions(backend_ros2-fastdds PRIVATE
   ROS2_RCL_VERSION="${rcl_VERSION}" ROS2_RMW_VERSION="${rmw-fastrtps-cpp_VERSION}")
 target_link_libraries(backend_ros2-fastdds PRIVATE -lrcl -lrmw_fastrtps_cpp -lrosidl_typesupport_fastrtps_cpp
   -lrosidl_typesupport_introspection_cpp)
+# The libraries of message types are linked, although rosidl loads most of them by name: DT_RPATH does not apply to what those need.
+target_link_options(backend_ros2-fastdds PRIVATE -Wl,--no-as-needed)
+foreach(package sensor_msgs std_msgs)
+  foreach(kind cpp fastrtps_cpp introspection_cpp)
+    target_link_libraries(backend_ros2-fastdds PRIVATE -l${package}__rosidl_typesupport_${kind})
+  endforeach()
+endforeach()
 install(DIRECTORY ${libraries} DESTINATION ${K8SDDS_LIBEXEC})
 install(FILES ${WHEELS}/LICENSES DESTINATION ${K8SDDS_LIBEXEC} RENAME ros2-licenses.txt)
 k8sdds_record(ros2-fastdds "rcl ${rcl_VERSION}, rmw_fastrtps_cpp ${rmw-fastrtps-cpp_VERSION}")

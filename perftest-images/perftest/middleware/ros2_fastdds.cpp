@@ -20,6 +20,7 @@
 #include "fastdds_config.h"
 #include "fastdds_qos.h"
 #include "fastdds_wire.h"
+#include "ros2_messages.h"
 #include "ros2_types.h"
 
 namespace k8sdds {
@@ -99,11 +100,13 @@ private:
     struct Writer {
         rcl_publisher_t publisher = rcl_get_zero_initialized_publisher();
         rcl_event_t matched = rcl_get_zero_initialized_event();
+        std::unique_ptr<Ros2Message> message;             // of data
     };
     struct Reader {
-        Ros2* backend;
+        Ros2* backend = nullptr;
         rcl_subscription_t subscription = rcl_get_zero_initialized_subscription();
         rcl_event_t matched = rcl_get_zero_initialized_event();
+        std::unique_ptr<Ros2Message> message;             // of data
     };
     static DataWriter* native(const Writer& w) {
         return rmw_fastrtps_cpp::get_datawriter(rcl_publisher_get_rmw_handle(&w.publisher));
@@ -132,7 +135,6 @@ private:
     std::deque<Reader> announcement_reader_, readers_;
     std::atomic<bool> open_{false};                       // the endpoints are used by other threads only when it is set
     std::mutex receiving_;
-    TakenSample taken_;
     std::string error_;
 };
 
@@ -140,6 +142,8 @@ std::string Ros2::unsupported(const Settings& s) const {
     const char* remedy = "; remove it, or use fastdds";
     if (s.keyed) return std::string("-keyed: topics of ros2-fastdds have no key") + remedy;
     if (s.scans) return std::string("-scan: a step is a number, with which no part of a topic's name in ROS 2 begins") + remedy;
+    if (s.message_type == MessageType::imu && s.role == Role::publisher && s.data_length != imu_length)
+        return "-dataLen: a sensor_msgs/msg/Imu has one length; give " + std::to_string(imu_length);
     if (s.discovery == Discovery::server)
         return std::string("-discovery server: ros2-fastdds has no discovery server") + remedy;
     // rmw creates the participant with the default QoS, of which the library ignores this part.
@@ -213,7 +217,9 @@ void Ros2::create_data_endpoints() {
 void Ros2::add_data_writer(const DataEndpoint& endpoint) {
     auto* publisher = const_cast<Publisher*>(native(announcement_writer_.front())->get_publisher());
     publisher->set_default_datawriter_qos(fastdds_data_writer_qos(*publisher, settings_, endpoint, user_));
-    Writer& writer = add_writer(writers_, ros2_sample_type(), ros2_topic(endpoint.topic), endpoint.qos);
+    const Type type = ros2_type_support(settings_.message_type);
+    Writer& writer = add_writer(writers_, type, ros2_topic(endpoint.topic), endpoint.qos);
+    writer.message = make_ros2_message(settings_.message_type, endpoint.length);
     check(rcl_publisher_event_init(&writer.matched, &writer.publisher, RCL_PUBLISHER_MATCHED), "rcl_publisher_event_init");
     report_matches(writer.matched);
 }
@@ -223,7 +229,9 @@ void Ros2::add_data_reader(const DataEndpoint& endpoint) {
     auto* subscriber = const_cast<Subscriber*>(
         rmw_fastrtps_cpp::get_datareader(rcl_subscription_get_rmw_handle(&announcements))->get_subscriber());
     subscriber->set_default_datareader_qos(fastdds_data_reader_qos(*subscriber, settings_, endpoint, user_));
-    Reader& reader = add_reader(readers_, ros2_sample_type(), ros2_topic(endpoint.topic), endpoint.qos);
+    const Type type = ros2_type_support(settings_.message_type);
+    Reader& reader = add_reader(readers_, type, ros2_topic(endpoint.topic), endpoint.qos);
+    reader.message = make_ros2_message(settings_.message_type, endpoint.length);
     // An event that is not taken would end each rcl_wait() at once. The program asks for matches from time to time, too.
     if (settings_.receive != Receive::waitset) {
         check(rcl_subscription_event_init(&reader.matched, &reader.subscription, RCL_SUBSCRIPTION_MATCHED),
@@ -248,7 +256,8 @@ Ros2::Writer& Ros2::add_writer(std::deque<Writer>& writers, Type type, const std
 Ros2::Reader& Ros2::add_reader(std::deque<Reader>& readers, Type type, const std::string& topic, const EndpointQos& e) {
     rcl_subscription_options_t options = rcl_subscription_get_default_options();
     options.qos = rmw_qos(e);
-    Reader& reader = readers.emplace_back(Reader{this});
+    Reader& reader = readers.emplace_back();
+    reader.backend = this;
     check(rcl_subscription_init(&reader.subscription, &node_, type, topic.c_str(), &options), topic);
     return reader;
 }
@@ -306,7 +315,8 @@ Matches Ros2::matches() {
 
 Written Ros2::write(const Sample& sample) {
     const size_t number = sample.writer < writers_.size() ? sample.writer : 0;               // of a pong: the only one
-    if (__builtin_expect(rcl_publish(&writers_[number].publisher, &sample, nullptr) == RCL_RET_OK, 1)) return Written::ok;
+    const Writer& writer = writers_[number];
+    if (__builtin_expect(rcl_publish(&writer.publisher, writer.message->fill(sample), nullptr) == RCL_RET_OK, 1)) return Written::ok;
     rcl_reset_error();                                    // its text is always "cannot publish data"
     error_ = "rcl_publish failed";
     // rmw does not report why. A reliable writer fails when it is full, or has waited for room as long as it may.
@@ -331,8 +341,8 @@ unsigned Ros2::take(const Reader& reader) {
     const ReceiveLock lock(receiving_, readers_.size() > 1);
     rmw_message_info_t info;
     unsigned taken = 0;
-    while (rcl_take(&reader.subscription, &taken_, &info, nullptr) == RCL_RET_OK) {
-        events_->on_sample(taken_.sample);
+    while (rcl_take(&reader.subscription, reader.message->target(), &info, nullptr) == RCL_RET_OK) {
+        events_->on_sample(reader.message->sample());
         ++taken;
     }
     rcl_reset_error();

@@ -46,6 +46,7 @@ struct Options {
     int64_t iterations = 0;                   // 0: PerfTest's default for the workload
     double warm_up = 1;
     bool latency_test = false, paced_test = false, serialized = false, ros2_names = false;
+    std::string message_type = "sample";
     double deadline = 0;                      // s; 0: the period of the samples
     int64_t latency_count = 0;                // 0: in a throughput test no pings, in a paced test as percentiles need
     bool loaded_latency = false;

@@ -49,6 +49,15 @@ void parse_flow_controller(Options& options) {
     options.flow_period_ms = period_ms;
 }
 
+MessageType message_type_of(const Options& options) {
+    const std::string name = options.message_type.substr(options.message_type.rfind('/') + 1);
+    return name == "Image"            ? MessageType::image
+           : name == "PointCloud2"    ? MessageType::point_cloud
+           : name == "Imu"            ? MessageType::imu
+           : name == "ByteMultiArray" ? MessageType::bytes
+                                      : MessageType::sample;
+}
+
 // A file states lengths and times. Both sides may have -dataLen all the same, which is then the longest.
 void parse_schedule(Options& options) {
     if (options.schedule.empty()) return;
@@ -57,6 +66,8 @@ void parse_schedule(Options& options) {
             throw UsageError(std::string("-schedule: replaces ") + other + "; remove one of them");
     if (!options.paced_test) throw UsageError("-schedule: has an effect only with -pacedTest; add it");
     if (options.serialized) throw UsageError("-serialized: keeps samples of one length; remove it, or -schedule");
+    if (message_type_of(options) == MessageType::imu)
+        throw UsageError("-messageType: messages of this type have one length; give another type, or remove -schedule");
     try {
         options.recorded = read_schedule(options.schedule);
     } catch (const std::invalid_argument& error) {
@@ -295,6 +306,8 @@ void check_combinations(Options& options) {
         throw UsageError("-ros2Names: only fastdds has names of ROS 2; remove it");
     if (options.ros2_names && options.keyed)
         throw UsageError("-ros2Names: topics of ros2-fastdds have no key; remove it, or -keyed");
+    if (message_type_of(options) != MessageType::sample && options.middleware != "ros2-fastdds")
+        throw UsageError("-messageType: only ros2-fastdds has types of ROS 2; remove it");
     if (options.topics * options.writers > max_writers)
         throw UsageError("-topics and -writers: a publisher has at most " + std::to_string(max_writers) +
                          " writers; give less of one of them");
@@ -317,7 +330,7 @@ std::string discovery_advice(const Options& options) {
     const std::string others =
         options.graph ? std::string("-domain and -nic")
                       : std::string("-domain, -nic, ") + (options.pub ? "-numSubscribers" : "-numPublishers") +
-                            ", -topics, -writers, -keyed and QoS";
+                            ", -topics, -writers, " + (options.middleware == "ros2-fastdds" ? "-messageType" : "-keyed") + " and QoS";
     if (options.discovery == "server") return "check -discoveryServer, " + others;
     if (!options.peers.empty()) return "check -peer, " + others;
     if (options.discovery == "multicast")
@@ -354,6 +367,7 @@ Settings make_settings(Options& options) {
     settings.continuous = options.pub && options.test() == Test::throughput && options.rate == 0;
     settings.serialized = options.serialized;
     settings.ros2_names = options.ros2_names;
+    settings.message_type = message_type_of(options);
     settings.scans = !options.scan.empty();
     settings.transport = transport_of(options);
     settings.dscp = static_cast<int>(options.dscp);

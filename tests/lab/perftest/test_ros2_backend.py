@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
-from perftest_tools import FOLDERS, REPOSITORY, TIMEOUT_S, Perftest, end_all, tool
+from perftest_tools import (
+    FOLDERS,
+    REPOSITORY,
+    TIMEOUT_S,
+    Perftest,
+    end_all,
+    packet_socket,
+    rtps_messages,
+    tool,
+)
 from security_files import Files
 
 ROS2, PLAIN = "ros2-fastdds", "ros2-fastdds-plain"
 MODULE = f"libk8sdds-perftest-{ROS2}.so"
 PACED = ("-pacedTest", "-pubRate", "500:sleep")
+HIDE = '[ ! -e /etc/machine-id ] || mount --bind /dev/null /etc/machine-id; exec "$@"'
+WITHOUT_MACHINE_ID = ("unshare", "--mount", "sh", "-ec", HIDE, "sh")
+"""Runs a program that does not see the id of this machine."""
 
 pytestmark = pytest.mark.skipif(
     not any((folder / MODULE).is_file() for folder in FOLDERS),
@@ -169,9 +186,7 @@ def test_cyclone_dds_receives_what_ros2_publishes(perftest):
 
 def test_pods_of_one_machine_find_each_other_without_its_id(perftest: Perftest, link):
     """As in the lab: Fast DDS 3 takes processes of machines with the same id for processes of one host."""
-    hide = '[ ! -e /etc/machine-id ] || mount --bind /dev/null /etc/machine-id; exec "$@"'
-    within = ("unshare", "--mount", "sh", "-ec", hide, "sh")
-    check_complete(*perftest.pair(link=link, within=within, middleware=ROS2))
+    check_complete(*perftest.pair(link=link, within=WITHOUT_MACHINE_ID, middleware=ROS2))
 
 
 @pytest.mark.parametrize("test", [(), ("-latencyTest",), PACED])
@@ -185,6 +200,175 @@ def test_the_same_fast_dds_without_the_layers_of_ros2(perftest, test):
     assert ros2.k8sdds["qos"] == publisher.k8sdds["qos"]
     for size in ("max_message_bytes", "fragment_bytes", "socket_receive_buffer_bytes"):
         assert ros2.k8sdds["transport"][size] == publisher.k8sdds["transport"][size]
+
+
+# -- types of messages -------------------------------------------------------------------------------
+
+IMAGE, CLOUD, IMU = (f"sensor_msgs/msg/{name}" for name in ("Image", "PointCloud2", "Imu"))
+BYTES = "std_msgs/msg/ByteMultiArray"
+LENGTH = 320
+MORE_BYTES = {"sample": 4, IMAGE: 52, CLOUD: 141, IMU: 4, BYTES: 16}
+"""For each type of message, by how many bytes its serialized form is longer than a sample."""
+ARRAYS = [IMAGE, CLOUD, BYTES]
+
+
+def on_the_wire(kind: str) -> int:
+    """Return the length of a message with a sample of LENGTH bytes: Fast DDS fills it up to a multiple of 4 bytes."""
+    return -(-(LENGTH + MORE_BYTES[kind]) // 4) * 4
+
+
+@pytest.mark.parametrize("kind", MORE_BYTES)
+@pytest.mark.parametrize("test", [(), ("-latencyTest",), PACED])
+@pytest.mark.parametrize("receive", ["listener", "waitset"])
+def test_samples_travel_in_messages_of_each_type(perftest, receive, test, kind):
+    publisher, subscriber = perftest.pair(
+        "-messageType", kind, "-dataLen", LENGTH, "-receive", receive, pub=test, middleware=ROS2
+    )
+    check_complete(publisher, subscriber)
+    assert publisher.k8sdds["pongs_received"] == (publisher.k8sdds["sent"] if "-latencyTest" in test else 0)
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+@pytest.mark.parametrize("length", [28, 1_000_000])
+def test_arrays_have_every_length(perftest, kind, length):
+    check_complete(*perftest.pair("-messageType", kind, "-dataLen", length, middleware=ROS2))
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_of_varying_lengths(perftest, tmp_path, kind):
+    schedule = tmp_path / "schedule.txt"
+    schedule.write_text("period 10000\n0 62000\n2000 28\n4000 4100\n")
+    both = ("-messageType", kind)
+    publisher, subscriber = perftest.pair(*both, pub=("-pacedTest", "-schedule", schedule), middleware=ROS2)
+    check_complete(publisher, subscriber)
+    assert subscriber.k8sdds["delivered_bytes"] == publisher.k8sdds["sent_bytes"]
+
+
+def test_messages_of_several_writers(perftest):
+    both = ("-messageType", IMAGE, "-topics", 2, "-writers", 2)
+    check_complete(*perftest.pair(*both, middleware=ROS2))
+
+
+DATA, DATA_HEADER = 0x15, 24
+
+
+@pytest.mark.parametrize("kind", MORE_BYTES)
+def test_the_length_of_a_message_is_the_documented_one(perftest, link, kind):
+    packets = packet_socket(link[1])
+    both = ("-messageType", kind, "-dataLen", LENGTH)
+    rate = ("-pubRate", "1000:sleep")
+    check_complete(*perftest.pair(*both, pub=rate, link=link, within=WITHOUT_MACHINE_ID, middleware=ROS2))
+    lengths: Counter[int] = Counter()
+    for _, submessages in rtps_messages(packets):
+        lengths.update(len(each) - DATA_HEADER for each in submessages if each[0] == DATA)
+    packets.close()
+    assert lengths.most_common(1)[0][0] == on_the_wire(kind)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-middleware", "fastdds", "-messageType", IMAGE), "-messageType: only ros2-fastdds"),
+        (("-middleware", PLAIN, "-messageType", IMAGE), "-messageType: only ros2-fastdds"),
+        (("-middleware", ROS2, "-messageType", "Image"), "-messageType: 'Image' is not a valid value"),
+        (
+            ("-middleware", ROS2, "-messageType", IMU),
+            "-dataLen: a sensor_msgs/msg/Imu has one length; give 320",
+        ),
+    ],
+)
+def test_types_that_cannot_carry_the_samples_are_refused(perftest, options, message):
+    done = perftest.run("-pub", "-nic", "lo", *options)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+
+
+def test_an_imu_has_no_schedule(perftest, tmp_path):
+    schedule = tmp_path / "schedule.txt"
+    schedule.write_text("period 10000\n0 320\n")
+    done = perftest.run(
+        "-pub", "-middleware", ROS2, "-messageType", IMU, "-pacedTest", "-schedule", schedule, "-nic", "lo"
+    )
+    assert done.returncode == 2 and "-messageType: messages of this type have one length" in done.stderr
+
+
+def test_participants_with_different_types_do_not_match(perftest):
+    wait = ("-discoveryTimeout", 2)
+    publisher, subscriber = perftest.begin(*wait, pub=("-messageType", IMAGE), middleware=ROS2)
+    end_all(publisher, subscriber, codes=(3, 3))
+    assert "-messageType" in publisher.err and "-messageType" in subscriber.err
+
+
+RCLPY = os.environ.get("K8SDDS_TEST_RCLPY", "")
+needs_rclpy = pytest.mark.skipif(not RCLPY, reason="K8SDDS_TEST_RCLPY names no Python with rclpy")
+
+
+def ros2_node(perftest: Perftest, *args: object) -> subprocess.Popen[str]:
+    """Start a node of rclpy that finds the participants of this host."""
+    environment = {
+        "ROS_DOMAIN_ID": str(perftest.domain),
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+        "RMW_IMPLEMENTATION": "rmw_fastrtps_cpp",
+        "PATH": os.environ["PATH"],
+        "HOME": "/nonexistent",
+    }
+    command = [RCLPY, Path(__file__).with_name("ros2_node.py"), *map(str, args)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@needs_rclpy
+@pytest.mark.parametrize("kind", [IMAGE, CLOUD, IMU, BYTES])
+def test_a_node_of_rclpy_receives_the_messages(perftest, kind):
+    expected = {
+        IMAGE: {"frame_id": "camera", "encoding": "mono8", "height": 1, "width": LENGTH, "step": LENGTH},
+        CLOUD: {
+            "frame_id": "lidar",
+            "fields": ["x", "y", "z", "intensity"],
+            "height": 1,
+            "width": LENGTH // 16,
+            "point_step": 16,
+            "row_step": LENGTH,
+            "is_dense": True,
+        },
+        IMU: {"frame_id": "imu_link"},
+        BYTES: {},
+    }[kind] | {"serialized_bytes": on_the_wire(kind)}
+    with ros2_node(perftest, "receive", kind, 100) as node:
+        try:
+            assert node.stdout is not None and node.stdout.readline() == "ready\n"
+            options = ("-messageType", kind, "-dataLen", LENGTH)
+            rate = ("-pubRate", "1000:sleep")
+            publisher, _ = perftest.begin(*options, time=TIMEOUT_S, pub=rate, middleware=ROS2)
+            message = json.loads(node.stdout.readline())
+            assert publisher.popen.poll() is None, publisher.err
+        finally:
+            node.kill()
+    assert expected.items() <= message.items()
+    if kind == IMU:
+        run, sequence, *_, rest = message["words"][:7]
+        assert 0 < run < 2**32 and 0 <= sequence < 2**32 and rest == 0
+    else:
+        assert len(message["data"]) == LENGTH
+        assert int.from_bytes(bytes(message["data"][24:28]), sys.byteorder) == LENGTH - 28
+        assert set(message["data"][28:]) == {0xA5}
+
+
+@needs_rclpy
+@pytest.mark.parametrize("kind", [IMAGE, CLOUD, IMU, BYTES])
+def test_messages_without_a_sample_are_ignored(perftest, kind):
+    options = ("-messageType", kind, "-dataLen", LENGTH)
+    publisher, subscriber = perftest.begin(
+        *options, time=TIMEOUT_S, pub=("-pubRate", "1000:sleep"), middleware=ROS2
+    )
+    with ros2_node(perftest, "send", kind, 10) as node:
+        try:
+            assert node.stdout is not None and node.stdout.readline() == "sent\n"
+        finally:
+            node.kill()
+    publisher.signal(signal.SIGINT)
+    publisher.end()
+    subscriber.end()
+    assert subscriber.k8sdds["foreign_samples"] == 10
+    assert subscriber.k8sdds["received"] > 10
 
 
 # -- what is refused ----------------------------------------------------------------------------------

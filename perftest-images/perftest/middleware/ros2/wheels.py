@@ -29,9 +29,12 @@ ATTEMPTS = 2
 ROOTS = (
     "librcl.so",
     "librmw_fastrtps_cpp.so",
-    # rmw loads these by name.
-    "librmw_dds_common__rosidl_typesupport_fastrtps_cpp.so",
-    "librmw_dds_common__rosidl_typesupport_introspection_cpp.so",
+    # The types of messages. Those for Fast DDS, and for introspection, are loaded by name.
+    *(
+        f"lib{package}__rosidl_typesupport_{kind}.so"
+        for package in ("rmw_dds_common", "sensor_msgs", "std_msgs")
+        for kind in ("cpp", "fastrtps_cpp", "introspection_cpp")
+    ),
 )
 PYTHON_LIBRARY = "__rosidl_generator_py.so"
 """End of the names of libraries that librcl names as dependencies, without using them, and that need a Python."""
