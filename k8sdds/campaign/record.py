@@ -217,6 +217,9 @@ def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
 def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     if not outputs.trial.cell.graph:
         _set_resources_of_roles(record, outputs)
+    everyone = [*outputs.meters_of_role(PUBLISHER), *outputs.meters_of_role(SUBSCRIBER)]
+    peak = aggregate.complete_total(readings.get("memory_peak_bytes") for readings in everyone)
+    record.total_rss_bytes = None if peak is None else round(peak)
     services = [outputs.meters_of(service) for service in outputs.trial.cell.services]
     record.service_cpu_percent = node_cpu.of_services(outputs)
     record.service_rss_bytes = _memory_bytes(services)

@@ -30,6 +30,9 @@ from k8sdds.system.strict import Strict
 # Where participants are follows from the transport.
 _VARIANT = tuple(name for name in COMPARABLE if name not in (*DEFAULTS, "placement", "test", "payload_bytes"))
 
+_GRAPHS = [name for name, workload in workloads.WORKLOADS.items() if workload.runs_graphs]
+"""Tests whose graph states sizes, rates and numbers of participants."""
+
 Variant = tuple[tuple[str, Any], ...]
 
 
@@ -121,13 +124,18 @@ def _selectors(part: Part, values: Selector) -> list[Selector]:
     if METRICS[part.quantity].exact:
         del common["test"]
     terms = [part.of, part.to, *((part.against.of, part.against.to) if part.against else ())]
-    return [_complete(common | part.cells | values | term) for term in terms if term is not None]
+    return [_complete(common, part.cells | values | term) for term in terms if term is not None]
 
 
-def _complete(selector: Selector) -> Selector:
-    """Return a selector without the defaults of settings of which it names a part."""
+def _complete(defaults: Selector, selector: Selector) -> Selector:
+    """Return a selector with the defaults of the settings that it does not name, in whole or in part.
+
+    The text of a graph states sizes, rates and numbers of participants, which then have no default.
+    """
     named = {key.split(".")[0] for key in selector if "." in key}
-    return {key: value for key, value in selector.items() if key not in named}
+    if selector.get("test") in _GRAPHS:
+        named |= {"graph", *(axis.name for axis in AXES.values() if axis.graph == "stated")}
+    return {key: value for key, value in defaults.items() if key not in named} | selector
 
 
 def _point(

@@ -119,8 +119,10 @@ class Part(Strict):
     @model_validator(mode="after")
     def _check_region(self) -> Part:
         """Refuse combinations whose region is empty, or is not about what the part measures."""
-        if self.to is None and self.is_ != "published":
+        if self.to is None and self.is_ in ("alike", "between"):
             raise ValueError(f"`is: {self.is_}` is about a ratio: it needs `to`")
+        if self.is_bound and METRICS[self.quantity].scale != "log":
+            raise ValueError(f"{self.quantity} can be 0: no bound of its level can be tested")
         if self.exact and (self.to is not None or self.over != "all"):
             raise ValueError(f"{self.quantity} is an exact count: it has neither `to` nor `over`")
         if self.over == "mean" and self.is_ == "published":
@@ -137,6 +139,11 @@ class Part(Strict):
         return METRICS[self.quantity].exact
 
     @property
+    def is_bound(self) -> bool:
+        """Whether the level of `of` is to lie below or above the published one."""
+        return self.to is None and self.is_ in ("lower", "higher")
+
+    @property
     def quantities(self) -> list[str]:
         """The quantity of each term: `of`, `to`, and both of `against`."""
         return [self.quantity, self.to_quantity or self.quantity, self.quantity, self.quantity]
@@ -149,11 +156,12 @@ class Part(Strict):
     def region(self, index: int) -> tuple[float, float]:
         """Return the claimed region (low, high) of the ratio or level at a point. 0 and inf stand for open ends."""
         tolerance = 1 + (self.within_percent or 0) / 100
+        bound = self.published_ratio(index) if self.is_bound else 1
         match self.is_:
             case "lower":
-                return 0, 1 - self.by_percent / 100
+                return 0, bound * (1 - self.by_percent / 100)
             case "higher":
-                return 1 + self.by_percent / 100, math.inf
+                return bound * (1 + self.by_percent / 100), math.inf
             case "alike":
                 return 1 / tolerance, tolerance
             case "between":

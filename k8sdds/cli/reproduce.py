@@ -187,10 +187,11 @@ def _measure(folder: StudyFolder, retry_failed: bool = False) -> None:
 
 
 def _experiment(plan: Plan, campaign: PlannedCampaign) -> Experiment:
-    from k8sdds.campaign import experiments
+    from k8sdds.campaign import applications
+    from k8sdds.campaign.experiments import Changes
 
-    changes = experiments.Changes((), campaign.settings, plan.repetitions, plan.duration_s)
-    return experiments.load(campaign.experiment, changes)
+    changes = Changes((), campaign.settings, plan.repetitions, plan.duration_s)
+    return applications.load_experiment(campaign.experiment, changes)
 
 
 def _judge(folder: StudyFolder, obstacles: Mapping[str, str]) -> None:

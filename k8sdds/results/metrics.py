@@ -303,6 +303,9 @@ class Metrics(BaseModel):
     service_cpu_percent: float | None = metric("CPU of the discovery service", "% of one core", "CPU", "supervisor",
         "CPU time of the discovery service's pods, in percent of one core: that of the attempt divided by warm-up and"
         " measured interval (on clusters: by the attempt). With Zenoh, it is the router, which all samples pass. It is a part of `nodes_cpu`", only=WITH_SERVER, since=5)
+    total_rss_bytes: int | None = metric("memory of all participants", "bytes", "memory", "supervisor",
+        "Peak resident memory of the processes of all publishers and subscribers (VmHWM), summed; null if one is unknown",
+        since=5)
     service_rss_bytes: int | None = metric("memory of the discovery service", "bytes", "memory", "supervisor",
         "Peak resident memory of the discovery service's process (VmHWM); null on clusters", only=WITH_SERVER, since=5)
     service_network_bytes: int | None = column("evidence", "supervisor",

@@ -74,6 +74,8 @@ OTHER_BOARDS = claim(lab="no", because="other boards")
 ESP = claim(engines={"a": "kernel"})
 USERSPACE = rows("a", 50, engine="userspace ESP"), rows("b", 100)
 LEVEL = {"quantity": "ip_fragments_per_sample", "to": None, "published": [11], "published_as": "level"}
+GRAPH = {"cells": {"test": "graph", "payload_bytes": 1024}}
+BOUND = {"to": None, "published": [80], "published_as": "level"}
 
 
 @pytest.mark.parametrize(
@@ -107,6 +109,12 @@ LEVEL = {"quantity": "ip_fragments_per_sample", "to": None, "published": [11], "
         # Missing cells leave a claim undecided.
         (claim("lower", part={"at": {"payload_bytes": [1024, 64]}}), pair(0.5), judge.NOT_ENOUGH),
         (claim(), [rows("c", 50)], judge.NOT_ENOUGH),
+        # A level is compared with a published bound.
+        (claim("lower", part=BOUND), [rows("a", 50)], judge.SUPPORTED),
+        (claim("higher", part=BOUND), [rows("a", 50)], judge.CONTRADICTED),
+        # What a graph states has no default.
+        (claim("lower", part=BOUND | GRAPH), [rows("a", 50, test="graph", graph="digest", rate=400, publishers=4)], judge.SUPPORTED),
+        (claim("lower", part=BOUND | GRAPH), [rows("a", 50)], judge.NOT_ENOUGH),
         # Counts are compared exactly.
         (claim("published", part=LEVEL), [rows("a", 1, n=2, ip_fragments_per_sample=11)], judge.SUPPORTED),
         (claim("published", part=LEVEL), [rows("a", 1, n=2, ip_fragments_per_sample=12)], judge.CONTRADICTED),
@@ -164,7 +172,12 @@ def test_a_part_about_any_point_shares_the_correction_with_the_other_parts():
 @pytest.mark.parametrize(
     ("is_", "part", "message"),
     [
-        ("lower", {"to": None, "published": [5], "published_as": "level"}, "it needs `to`"),
+        (
+            "alike",
+            {"to": None, "published": [5], "published_as": "level", "within_percent": 1},
+            "it needs `to`",
+        ),
+        ("lower", LEVEL, "can be 0: no bound of its level"),
         ("published", {"over": "mean", "published": [5], "within_percent": 5}, "one region for all points"),
         ("published", {"published": [100], "within_percent": 5}, "no ratio can be from 0 to 0"),
         ("between", {"between_percent": [5, -5], "within_percent": 1}, "no ratio can be"),

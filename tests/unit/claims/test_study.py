@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.campaign import experiments
+from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.expansion import expand
 from k8sdds.claims import CLAIMS, load
 from k8sdds.claims.study import Plan, StudyFolder, campaigns
@@ -17,11 +17,11 @@ from tests.conftest import Command
 
 @pytest.mark.parametrize("name", CLAIMS.names())
 def test_every_campaign_of_an_installed_study_can_be_planned(name: str) -> None:
-    planned = campaigns(load(name).claims, in_lab=True)
+    planned = campaigns(load(name).claims, in_lab=False)
     assert planned
     for campaign in planned:
         changes = experiments.Changes(settings=campaign.settings, repetitions=2, duration_s=0.5)
-        experiment = experiments.load(campaign.experiment, changes)
+        experiment = applications.load_experiment(campaign.experiment, changes)
         assert expand(experiment).cells
     folders = [campaign.folder for campaign in planned]
     assert len(folders) == len(set(folders))
