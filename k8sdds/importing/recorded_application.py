@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,16 +12,14 @@ from k8sdds.importing import recording
 from k8sdds.importing.recorded_topics import PAUSE_NS, Distribution, Topic
 from k8sdds.importing.recorded_windows import MAX_DIFFERENCE, Windows
 from k8sdds.model import schedule_file
-from k8sdds.model.application import MAX_FLOWS
+from k8sdds.model.graph import MAX_FLOWS, MIN_SAMPLE_BYTES
 from k8sdds.model.rate_profile import MAX_RATE
-from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES
+from k8sdds.model.settings import MAX_SAMPLE_BYTES
 from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError
 from k8sdds.system.numbers import count, number
 from k8sdds.system.reading import escaped, one_line
 
-TOLERANCES = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, math.inf)
-"""How much sizes and rates of topics may differ that become one flow, if there are too many topics."""
 MIN_MESSAGES = 10
 MIN_RATE = 1.0
 """Fewer messages, or messages per second, are no flow that trials of seconds can measure."""
@@ -36,8 +33,12 @@ MIN_SAMPLES = 180
 """Samples of all repetitions with which a search among 64 configurations can show that fewer than 5 % are late."""
 MIN_DURATION_S = 3
 MIN_SAMPLES_OF_TRIAL = 5
-MAX_LISTED, MAX_LISTED_OF_FLOW = 200, 20
+MAX_LISTED = 200
 """Most topics that a comment lists."""
+MAX_NODES = 8
+"""Most nodes that are proposed as publishers: each is a process in a pod of its own."""
+RECEIVER = "receiver"
+"""The node that is proposed as the subscriber of all flows."""
 
 _NO_DATA = {
     "parameter_events": "changes of parameters",
@@ -47,14 +48,9 @@ _NO_DATA = {
 """Last parts of names of topics that ROS 2 itself publishes."""
 
 HEADER = """\
-{flows} from {kept} of the {topics} of {name}. Rates and sizes are those at the recorder, with the delays of a network
+{flows} of the {topics} of {name}. Rates and sizes are those at the recorder, with the delays of a network
 on the way to it. Lines with "proposal" are not from the recording: state there what your application requires. A
-recording has neither the subscribers nor what they request, and does not show which topics one node publishes.
-"""
-MERGED = """\
-An application has at most {most} flows. Topics of similar size and rate are therefore one flow, with a publisher for
-each of them, and as many samples and bytes per second as its topics have together. Delete topics that do not cross the
-network.
+recording has neither the nodes nor the subscribers: replace those at the end by yours.
 """
 SCHEDULED = """\
 The samples of a flow with a schedule have recorded sizes and times. The file next to this one has them for a part of
@@ -75,39 +71,26 @@ class Written:
 
 @dataclass
 class _Flow:
-    """Topics that are measured as one flow."""
+    """A topic that is measured as a flow."""
 
-    topics: Sequence[Topic]
+    topic: Topic
     name: str = ""
     schedule: str = ""
     """Text of the file with its recorded schedule; empty if it has a rate."""
 
     @property
     def rate(self) -> float:
-        """Samples per second of all publishers."""
-        return sum(topic.rate for topic in self.topics)
-
-    @property
-    def recorded_publishers(self) -> int:
-        return sum(topic.publishers for topic in self.topics)
-
-    @property
-    def publishers(self) -> int:
-        return min(MAX_PARTICIPANTS, self.recorded_publishers)
-
-    @property
-    def recorded_bytes(self) -> int:
-        """The mean size of all samples."""
-        return round(sum(topic.rate * topic.payload_bytes for topic in self.topics) / self.rate)
+        """Samples per second of all publishers, which one node sends."""
+        return min(self.topic.rate, MAX_RATE)
 
     @property
     def payload_bytes(self) -> int:
-        return min(max(self.recorded_bytes, MIN_SAMPLE_BYTES), MAX_SAMPLE_BYTES)
+        return min(max(self.topic.payload_bytes, MIN_SAMPLE_BYTES), MAX_SAMPLE_BYTES)
 
     @property
     def is_recorded(self) -> bool:
-        """Whether a schedule states its samples. A recording does not show which publisher sent a message."""
-        return self.recorded_publishers == 1 and not self.topics[0].is_constant and self.rate <= MAX_RATE
+        """Whether a schedule states its samples."""
+        return not self.topic.is_constant and self.topic.rate <= MAX_RATE
 
     @property
     def is_limited(self) -> bool:
@@ -117,15 +100,6 @@ class _Flow:
     @property
     def load(self) -> float:
         return self.rate * self.payload_bytes
-
-
-def _are_similar(one: Topic, other: Topic, tolerance: float) -> bool:
-    """Return whether two topics may become one flow: their sizes and rates differ by at most this factor."""
-    pairs = (
-        (one.rate / one.publishers, other.rate / other.publishers),
-        (max(one.payload_bytes, MIN_SAMPLE_BYTES), max(other.payload_bytes, MIN_SAMPLE_BYTES)),
-    )
-    return one.reliability == other.reliability and all(max(pair) <= tolerance * min(pair) for pair in pairs)
 
 
 def write(
@@ -145,7 +119,10 @@ def write(
     """
     topics = recording.read(path, progress).values()
     left_out = {topic.name: reason for topic in topics if (reason := _left_out(topic))}
-    flows = _flows([topic for topic in topics if topic.name not in left_out])
+    flows = [_Flow(topic) for topic in topics if topic.name not in left_out]
+    flows.sort(key=lambda flow: -flow.load)
+    left_out |= {flow.topic.name: f"the {MAX_FLOWS} largest flows are above" for flow in flows[MAX_FLOWS:]}
+    del flows[MAX_FLOWS:]
     if not flows:
         reasons = "; ".join(f"{topic}: {reason}" for topic, reason in list(left_out.items())[:3])
         raise InputError(
@@ -170,16 +147,16 @@ def _add_schedules(path: Path, progress: recording.Progress, source: str, flows:
     A trial is as long as the longest period. A schedule of which it would send another rate is left out.
     """
     length_s = _duration_s(flows)
-    recorded = {flow.topics[0].name: flow for flow in flows if flow.is_recorded}
+    recorded = {flow.topic.name: flow for flow in flows if flow.is_recorded}
     windows = {
-        name: Windows(length_s * 10**9, flow.rate, flow.topics[0].sizes.mean_of_at_least(MIN_SAMPLE_BYTES))
+        name: Windows(length_s * 10**9, flow.rate, flow.topic.sizes.mean_of_at_least(MIN_SAMPLE_BYTES))
         for name, flow in recorded.items()
     }
     if windows:
         recording.read(path, progress, windows)
     found = []
     for name, flow in recorded.items():
-        text = windows[name].text(f"{name}, {flow.topics[0].type or 'unknown type'}, of {source}")
+        text = windows[name].text(f"{name}, {flow.topic.type or 'unknown type'}, of {source}")
         if text and (schedule := schedule_file.parse(text)).period_us <= MAX_PERIOD_S * 1e6:
             found.append((flow, text, schedule))
     duration_s = max([length_s, *(schedule.period_us / 1e6 for *_, schedule in found)])
@@ -211,43 +188,14 @@ def _without_intervals(topic: Topic) -> str:
     return f"{number(topic.active_rate)} per second without intervals above {PAUSE_NS / 1e9:g} s"
 
 
-def _flows(topics: Iterable[Topic]) -> list[_Flow]:
-    """Return a flow for each topic, or for similar ones if there are more than an application may have.
-
-    Those with a schedule of their own keep it, unless there are still too many.
-    """
-    flows = [_Flow([topic]) for topic in topics]
-    flows.sort(key=lambda flow: -flow.load)
-    attempts = itertools.product((True, False), TOLERANCES) if len(flows) > MAX_FLOWS else ()
-    for apart, tolerance in attempts:
-        kept = [flow for flow in flows if apart and flow.is_recorded]
-        groups: list[list[Topic]] = []
-        for (topic,) in (flow.topics for flow in flows if not (apart and flow.is_recorded)):
-            similar = (group for group in groups if _are_similar(topic, group[0], tolerance))
-            if (group := next(similar, None)) is not None:
-                group.append(topic)
-            else:
-                groups.append([topic])
-        merged = [*kept, *map(_Flow, groups)]
-        if len(merged) <= MAX_FLOWS:
-            return sorted(merged, key=lambda flow: -flow.load)
-    return flows
-
-
 # -- text -------------------------------------------------------------------------------------------------
 
 
 def _header(source: str, flows: Sequence[_Flow], topics: int) -> list[str]:
-    kept = sum(len(flow.topics) for flow in flows)
     text = HEADER.format(
-        name=source,
-        kept=kept,
-        topics=count(topics, "topic"),
-        flows=count(len(flows), "flow").capitalize(),
+        name=source, topics=count(topics, "topic"), flows=count(len(flows), "flow").capitalize()
     )
     lines = yaml_template.comment(text)
-    if any(len(flow.topics) > 1 for flow in flows):
-        lines += ["#", *yaml_template.comment(MERGED.format(most=MAX_FLOWS))]
     scheduled = any(flow.schedule for flow in flows)
     return lines + (["#", *yaml_template.comment(SCHEDULED)] if scheduled else [])
 
@@ -266,6 +214,8 @@ def _body(name: str, source: str, flows: Sequence[_Flow], prefix: str | None, du
         f"title: {yaml_template.flow(f'Flows of {source}')}",
         "flows:",
         *(f"  {line}".rstrip() for flow in flows for line in _flow(flow, prefix)),
+        "nodes:  # proposal",
+        *(f"  {name}: {yaml_template.flow(node)}" for name, node in _nodes(flows).items()),
     ]
     return [
         *lines,
@@ -275,37 +225,41 @@ def _body(name: str, source: str, flows: Sequence[_Flow], prefix: str | None, du
 
 
 def _flow(flow: _Flow, prefix: str | None) -> list[str]:
-    lines = [line for topic in flow.topics[:MAX_LISTED_OF_FLOW] for line in _recorded(topic)]
-    if (more := len(flow.topics) - MAX_LISTED_OF_FLOW) > 0:
-        lines.append(f"# and {more:,} more")
-    first = flow.topics[0]
-    unknown = [topic for topic in flow.topics if not topic.offered("reliability")]
-    reliability = f"  # {_missing_qos(unknown[0])}: the default of ROS 2" if unknown else ""
-    lines += [
+    topic = flow.topic
+    reliability = "" if topic.offered("reliability") else f"  # {_missing_qos(topic)}: the default of ROS 2"
+    lines = [
+        *_recorded(topic),
         f"- name: {yaml_template.flow(flow.name)}",
         *(
             [f"  schedule: {yaml_template.flow(_file(prefix, flow))}"]
             if flow.schedule
             else _size_and_rate(flow)
         ),
-        f"  publishers: {flow.publishers}{_limit(flow.publishers, flow.recorded_publishers)}",
-        "  subscribers: 1  # not recorded",
-        f"  reliability: {first.reliability}{reliability}",
-        f"  deadline_ms: {number(min(topic.period_ms for topic in flow.topics))}  # proposal: one period",
+        f"  reliability: {topic.reliability}{reliability}",
+        f"  deadline_ms: {number(topic.period_ms)}  # proposal: one period",
     ]
     return lines + ([f"  missed_percent: {MISSED_PERCENT}  # proposal"] if flow.is_limited else [])
 
 
+def _nodes(flows: Sequence[_Flow]) -> dict[str, dict[str, list[str]]]:
+    """Return proposed nodes: one for the topics of each namespace, and one that subscribes to all of them."""
+    spaces: dict[str, list[str]] = {}
+    for flow in flows:
+        space = flow.topic.name.strip("/").partition("/")
+        spaces.setdefault(_word(space[0]) if space[1] else "robot", []).append(flow.name)
+    if len(spaces) > MAX_NODES or RECEIVER in spaces:
+        spaces = {"robot": [flow.name for flow in flows]}
+    nodes = {name: {"publishes": published} for name, published in spaces.items()}
+    return nodes | {RECEIVER: {"subscribes": [flow.name for flow in flows]}}
+
+
 def _size_and_rate(flow: _Flow) -> list[str]:
-    recorded_rate = flow.rate / flow.publishers
-    rate = min(MAX_RATE, recorded_rate)
-    irregular = "" if all(topic.regular for topic in flow.topics) else IRREGULAR
-    size = (
-        "" if all(topic.payload_bytes >= topic.sizes.percentile(99) for topic in flow.topics) else MEAN_SIZE
-    )
+    topic = flow.topic
+    irregular = "" if topic.regular else IRREGULAR
+    size = "" if topic.payload_bytes >= topic.sizes.percentile(99) else MEAN_SIZE
     return [
-        f"  payload_bytes: {flow.payload_bytes}{_limit(flow.payload_bytes, flow.recorded_bytes) or size}",
-        f"  rate: {number(rate)}{_limit(rate, recorded_rate) or irregular}",
+        f"  payload_bytes: {flow.payload_bytes}{_limit(flow.payload_bytes, topic.payload_bytes) or size}",
+        f"  rate: {number(flow.rate)}{_limit(flow.rate, topic.rate) or irregular}",
     ]
 
 
@@ -364,12 +318,16 @@ def _rest(left_out: dict[str, str]) -> list[str]:
     return [*title, *(f"#   {yaml_template.comment(line, 400)[0][2:]}" for line in lines)]
 
 
+def _word(text: str) -> str:
+    """Return text as a name: its end if it is long."""
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[-40:].lstrip("-") or "flow"
+
+
 def _name(flows: Sequence[_Flow]) -> None:
     """Give each flow a different name."""
     names: set[str] = set()
     for flow in flows:
-        words = re.sub("[^a-z0-9]+", "-", flow.topics[0].name.lower()).strip("-")
-        base = words[-40:].lstrip("-") or "flow"
+        base = _word(flow.topic.name)
         candidates = (base, *(f"{base[-36:].lstrip('-')}-{index}" for index in range(2, len(names) + 3)))
         flow.name = next(each for each in candidates if each not in names)
         names.add(flow.name)

@@ -7,9 +7,10 @@ from array import array
 from dataclasses import dataclass, field
 
 from k8sdds.model import schedule_file
+from k8sdds.model.graph import MIN_SAMPLE_BYTES
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.schedule_file import MAX_SAMPLES
-from k8sdds.model.settings import MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES
+from k8sdds.model.settings import MAX_SAMPLE_BYTES
 from k8sdds.system.numbers import number
 
 MAX_DIFFERENCE = 1.25

@@ -17,8 +17,6 @@ from k8sdds.importing import recorded_application, recorded_windows
 from k8sdds.importing.recorded_topics import Topic
 from k8sdds.importing.recorded_windows import Windows
 from k8sdds.model import schedule_file
-from k8sdds.model.application import MAX_FLOWS, Application
-from k8sdds.system import yaml_text
 from tests import recordings
 from tests.conftest import Command
 from tests.recordings import Recorded, bursts, periodic, qos
@@ -80,7 +78,7 @@ def any_like_the_whole(topic: Recorded, length_ns: int, rate: float, mean: float
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 2 * NS), st.integers(4, 90_000)), min_size=2, max_size=200),
+    st.lists(st.tuples(st.integers(0, 2 * NS), st.integers(36, 90_000)), min_size=2, max_size=200),
     st.integers(1, 20),
 )
 def test_a_schedule_is_a_part_of_the_recording(steps: list[tuple[int, int]], seconds: int) -> None:
@@ -201,7 +199,7 @@ def test_sizes_beyond_the_limits_become_the_limit(size: int) -> None:
     windows = Windows(NS, 2, size)
     for i in range(5):
         windows.add(i * NS // 2, size, jumped=False)
-    assert {each for _, each in samples(windows.text("/a"))[1]} == {min(max(size, 28), 64 << 20)}
+    assert {each for _, each in samples(windows.text("/a"))[1]} == {min(max(size, 36), 64 << 20)}
 
 
 # -- which topics -----------------------------------------------------------------------------------------
@@ -211,33 +209,20 @@ def test_topics_with_a_rate_and_a_size_have_no_schedule(tmp_path: Path) -> None:
     alike = Recorded([(time, 1000 + i % 100) for i, (time, _) in enumerate(periodic(50, 0, 10).messages)])
     topics = {
         "/periodic": periodic(20, 100, jitter=0.2), "/alike": alike, "/video": video(), "/bursts": bursts(100, 10, 500),
-        "/several": bursts(100, 10, 500),
     }  # fmt: skip
-    topics["/several"] = Recorded(topics["/several"].messages, [qos()] * 3)
+    topics["/several"] = Recorded(bursts(100, 10, 500).messages, [qos()] * 3)
     recorded = recordings.mcap(tmp_path / "robot.mcap", topics)
     written = recorded_application.write("mine", recorded, prefix="mine")
-    assert set(written.schedules) == {"mine-video.txt", "mine-bursts.txt"}
+    assert set(written.schedules) == {"mine-video.txt", "mine-bursts.txt", "mine-several.txt"}
     for name in topics:
         flow = written.text.split(f"- name: {name[1:]}\n")[1].split("deadline_ms")[0]
-        assert ("schedule:" in flow) == (name in ("/video", "/bursts")) == ("payload_bytes" not in flow)
+        assert (
+            ("schedule:" in flow)
+            == (name in ("/video", "/bursts", "/several"))
+            == ("payload_bytes" not in flow)
+        )
     assert "3.00 s from" in written.schedules["mine-bursts.txt"] and "duration_s: 3 " in written.text
     assert "/video, std_msgs/msg/String, of robot.mcap" in written.schedules["mine-video.txt"]
-
-
-def test_topics_with_a_schedule_are_merged_last(tmp_path: Path) -> None:
-    few = {f"/joint_{i}": periodic(50, 64) for i in range(20)} | {
-        f"/video_{i}": video(seed=i) for i in range(5)
-    }
-    assert len(schedules(tmp_path, few)) == 5
-    many = {f"/video_{i}": video(seed=i) for i in range(MAX_FLOWS + 4)}
-    recorded = recordings.mcap(tmp_path / "many.mcap", many)
-    written = recorded_application.write("mine", recorded, prefix="mine")
-    assert len(yaml_text.parse(written.text, Application, "mine.yaml").flows) <= MAX_FLOWS
-    parts = [part for part in written.text.split("deadline_ms") if "- name: " in part]
-    for part in parts:
-        assert ("schedule:" in part) == (part.count("# /video_") == 1)
-    assert sum(part.count("# /video_") for part in parts) == len(many)
-    assert len(written.schedules) == sum("schedule:" in part for part in parts)
 
 
 def test_names_of_topics_cannot_leave_the_comment_of_a_file(tmp_path: Path) -> None:
@@ -260,9 +245,9 @@ def test_the_files_are_next_to_the_application(tmp_path: Path, k8sdds: Command) 
     assert camera.schedule == str(tmp_path / "robots/mine-video.txt")
     assert (camera.payload_bytes, camera.rate) == (50_000, 25)
     experiment = applications.experiment(loaded)
-    sha256, schedule = schedule_file.read(camera.schedule)
+    _, schedule = schedule_file.read(camera.schedule)
     assert schedule.period_us == experiment.duration_s * 10**6
-    assert sha256 in {cell.schedule_sha256 for cell in expand(experiment).cells}
+    assert all(f"flow video schedule {schedule.word()} " in cell.graph for cell in expand(experiment).cells)
 
     (tmp_path / "robots/mine.yaml").unlink()
     refused = k8sdds(*command)
