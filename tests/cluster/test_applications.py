@@ -57,3 +57,20 @@ def test_all_configurations_are_measured_and_judged(one_machine: Deployed, tmp_p
         "run", str(path), "--testbed", one_machine.name, "--network", "baremetal", "--dry-run"
     )
     assert refused.returncode == 2 and "baremetal" in refused.stderr
+
+
+def test_twenty_nodes_run_at_once(one_machine: Deployed, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    choices = ("middleware=cyclonedds", "receive_mode=listener", "message_bytes=auto")
+    done = one_machine.k8sdds(
+        "run", "mont-blanc", "--testbed", one_machine.name, "--network", "flannel-hostgw", "--repeat", "2",
+        *(f"--set=choices.{choice}" for choice in choices), "-o", str(folder),
+    )  # fmt: skip
+    assert done.returncode in (0, 8), done.stdout + done.stderr
+    rows = valid_attempts(folder)
+    assert len(rows) == 2
+    for row in rows:
+        assert len(row["nodes_cpu"]) > 1 and len(row["by_flow"]) == 23
+        for flow in row["by_flow"].values():
+            assert flow["sent"] > 0 and flow["lost"] == 0
+            assert all(counts["received"] == flow["sent"] for counts in flow["subscribers"].values())
