@@ -409,6 +409,7 @@ def _figures(answer: Answer, folder: Path) -> list[Figure]:
 
     judged = [(judgement, _mean(answer, judgement)) for judgement in best.judgements]
     found = [draw.requirements(judged, answer.role, _confidence(answer.confidence), folder)]
+    found += _graph_figure(answer, best, folder)
     points = {
         each.option.key: draw.Point(str(each.option.choices["network"]), each.verdict, scores)
         for each in answer.ranked
@@ -420,6 +421,26 @@ def _figures(answer: Answer, folder: Path) -> list[Figure]:
     if any(contrast for *_, contrast in worth):
         found.append(draw.worth(worth, folder))
     return found
+
+
+def _graph_figure(answer: Answer, best: Ranked, folder: Path) -> list[Figure]:
+    """Draw the graph of the first configuration, with the requirements that its flows do not meet; none without one."""
+    application = answer.evidence.application
+    trials = next(iter(best.option.trials.values()), ())
+    if not application.at_once or not trials:
+        return []
+    from k8sdds.report.figures import graph as draw
+
+    last = {chain.name: chain.to for chain in application.chains}
+    failing: dict[str, list[str]] = {}
+    for judged in best.judgements:
+        if judged.verdict == NOT_MET and (name := judged.requirement.flow):
+            failing.setdefault(last.get(name, name), []).append(judged.requirement.text)
+    named = {name: node.on for name, node in application.nodes.items() if node.on}
+    machines = named or draw.machines_of(trials)
+    drawn = draw.Drawn(application.graph(), trials, machines, failing, lanes=bool(named))
+    title = f"Nodes and flows of the {answer.role} configuration"
+    return [draw.draw(drawn, title, "recommendation-graph", "recommendation", folder)]
 
 
 def _scores(answer: Answer, each: Ranked) -> dict[Optimize, Contrast]:

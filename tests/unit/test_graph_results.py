@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 
 from k8sdds.analysis import flows
 from k8sdds.analysis.comparison import Side, compare_all
+from k8sdds.campaign import applications
+from k8sdds.model.graph import parse
 from k8sdds.report import formats
+from k8sdds.report.figures import graph
 from k8sdds.results import tidy
 from k8sdds.system.grouping import Row
 from tests.unit.test_attempt import Recording
@@ -82,3 +86,37 @@ def test_flows_and_chains_are_compared_and_not_all_together(record: dict[str, An
 def test_trials_of_other_tests_stay_as_they_are() -> None:
     rows = tidy.of([{"trial_id": "x", "valid": True, "test": "latency", "latency_p90_us": 7.0}])
     assert flows.separate(rows) == rows and flows.table(rows, "mine") == []
+
+
+MONT_BLANC = applications.load("mont-blanc").graph()
+
+
+def test_layers_lead_from_origins_to_ends() -> None:
+    place = {node: level for level, layer in enumerate(graph.layers(MONT_BLANC)) for node in layer}
+    assert place.keys() == {node.name for node in MONT_BLANC.nodes}
+    assert {node.name for node in MONT_BLANC.nodes if not node.subscribes} == {
+        n for n in place if not place[n]
+    }
+    upward = {
+        (MONT_BLANC.publisher(flow.name).name, node.name)
+        for flow in MONT_BLANC.flows
+        for node in MONT_BLANC.subscribers(flow.name)
+        if place[node.name] <= place[MONT_BLANC.publisher(flow.name).name]
+    }
+    # Only the two cycles through ponce need an edge upward.
+    assert upward == {("georgetown", "ponce"), ("monaco", "ponce")}
+
+
+def test_the_figure_states_what_was_measured_and_what_fails(record: dict[str, Any], tmp_path: Path) -> None:
+    cell = Recording("graph", tmp_path / "attempt").trial.cell
+    places = {"driver": "robot", "planner": "base", "motor": "robot"}
+    drawn = graph.Drawn(parse(cell.graph), repeated(record), places, {"command": ["p50 delay <= 1 us"]})
+    # Samples of 4096 bytes at 200 Hz and of 64 bytes at 100 Hz, and commands of 128 bytes at 100 Hz.
+    assert drawn.links == pytest.approx({("robot", "base"): 6.6048, ("base", "robot"): 0.1024}, rel=1e-3)
+    assert drawn.columns == ["robot", "base"] and drawn.load("planner").startswith("CPU 7.27 %, 12 MiB")
+    figure = graph.draw(drawn, "Nodes", "nodes", "graph", tmp_path)
+    assert {path.suffix for path in tmp_path.glob("nodes.*")} >= {".png", ".svg"}
+    texts = re.sub(r"<[^>]*>", "\n", figure.svg)
+    for text in ("planner", "← scan, imu", "✗ command", "not met: p50 delay", "robot → base 6.6"):
+        assert text in texts
+    assert "command from planner to motor" in figure.alt and "not met" in figure.alt

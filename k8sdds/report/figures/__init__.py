@@ -1,11 +1,11 @@
 """Draw the figures of a report as PNG and SVG files, and as SVG for the HTML file.
 
 `levels` draws overheads and levels along the payload or the number of subscribers, `distributions` percentiles,
-`capacity` delays by offered rate, `trade_off` throughput against latency, `details` subscribers,
-rates over time and CPU time, `over_time` samples and links over time, `outages` recoveries, `flame_graph` profiles,
-`changes` comparisons and histories, and `recommendation` answers. `estimates` draws what they have in common: axes,
-means, intervals and trials. `canvas` has the style, grids of panels and legends. seaborn and matplotlib are imported
-when the first figure is drawn.
+`capacity` delays by offered rate, `graph` nodes and flows, `trade_off` throughput against latency, `details`
+subscribers, rates over time and CPU time, `over_time` samples and links over time, `outages` recoveries, `flame_graph`
+profiles, `changes` comparisons and histories, and `recommendation` answers. `estimates` draws what they have in common:
+axes, means, intervals and trials. `canvas` has the style, grids of panels and legends. seaborn and matplotlib are
+imported when the first figure is drawn.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from k8sdds.report.figures import (
     details,
     distributions,
     flame_graph,
+    graph,
     levels,
     outages,
     over_time,
@@ -31,6 +32,10 @@ from k8sdds.system.faults import not_installed
 from k8sdds.workloads import HEADLINES, WORKLOADS
 
 __all__ = ["Figure", "missing_note", "tasks"]
+
+
+MAX_GRAPHS = 6
+"""Settings whose graph is drawn; flows.csv has the flows of all."""
 
 
 def missing_note() -> list[str]:
@@ -78,7 +83,10 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
             partial(details.cpu, content, setting, folder, outside),
         ]
     whole = [partial(draw, content, folder) for draw in (levels.subscribers, levels.protection)]
-    return [*(partial(_drawn, draw) for draw in drawings), *whole, *alone]
+    graphs = [
+        partial(graph.of_setting, content, setting, folder) for setting in content.settings[:MAX_GRAPHS]
+    ]
+    return [*(partial(_drawn, draw) for draw in drawings), *whole, *graphs, *alone]
 
 
 def _drawn(draw: Callable[[], Figure | None]) -> list[Figure]:
