@@ -62,12 +62,6 @@ rmw_qos_profile_t rmw_qos(const EndpointQos& e) {
     return qos;
 }
 
-// Returns the topic's name in ROS 2, which allows no dash. The names of flows have no capital letters.
-std::string ros2_topic(std::string name) {
-    std::replace(name.begin(), name.end(), '-', 'D');
-    return name;
-}
-
 // Sets the environment in which only the options configure ROS 2.
 void prepare_environment(const Settings& s) {
     for (const char* name : {"ROS_LOCALHOST_ONLY", "ROS_SECURITY_ENABLE", "ROS_STATIC_PEERS", "RMW_FASTRTPS_USE_QOS_FROM_XML"})
@@ -218,7 +212,7 @@ void Ros2::add_data_writer(const DataEndpoint& endpoint) {
     auto* publisher = const_cast<Publisher*>(native(announcement_writer_.front())->get_publisher());
     publisher->set_default_datawriter_qos(fastdds_data_writer_qos(*publisher, settings_, endpoint, user_));
     const Type type = ros2_type_support(settings_.message_type);
-    Writer& writer = add_writer(writers_, type, ros2_topic(endpoint.topic), endpoint.qos);
+    Writer& writer = add_writer(writers_, type, endpoint.topic, endpoint.qos);
     writer.message = make_ros2_message(settings_.message_type, endpoint.length);
     check(rcl_publisher_event_init(&writer.matched, &writer.publisher, RCL_PUBLISHER_MATCHED), "rcl_publisher_event_init");
     report_matches(writer.matched);
@@ -230,7 +224,7 @@ void Ros2::add_data_reader(const DataEndpoint& endpoint) {
         rmw_fastrtps_cpp::get_datareader(rcl_subscription_get_rmw_handle(&announcements))->get_subscriber());
     subscriber->set_default_datareader_qos(fastdds_data_reader_qos(*subscriber, settings_, endpoint, user_));
     const Type type = ros2_type_support(settings_.message_type);
-    Reader& reader = add_reader(readers_, type, ros2_topic(endpoint.topic), endpoint.qos);
+    Reader& reader = add_reader(readers_, type, endpoint.topic, endpoint.qos);
     reader.message = make_ros2_message(settings_.message_type, endpoint.length);
     // An event that is not taken would end each rcl_wait() at once. The program asks for matches from time to time, too.
     if (settings_.receive != Receive::waitset) {

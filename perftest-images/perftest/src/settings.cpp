@@ -111,6 +111,12 @@ unsigned nodes_at_one_address(const std::vector<std::string>& peers, unsigned no
     return std::min(most + 1, nodes);                      // this node may share it too
 }
 
+// Returns the name of a flow's topic. Cyclone DDS and ROS 2 allow no dash in it, and names of flows have no capital letters.
+std::string flow_topic(std::string flow) {
+    std::replace(flow.begin(), flow.end(), '-', 'D');
+    return flow_topic_prefix + flow;
+}
+
 // Sets the data endpoints of a node: each flow has its own reliability.
 void set_flows(Settings& settings, const Options& options) {
     const Graph& graph = *options.graph;
@@ -123,7 +129,7 @@ void set_flows(Settings& settings, const Options& options) {
     const auto endpoint = [&](unsigned number, bool writes) {
         const Flow& flow = graph.flows[number];
         const QosProfile profile = given.file.empty() ? built_in_profile(!flow.reliable) : given;
-        DataEndpoint endpoint{flow_topic_prefix + flow.name, writes ? profile.writer : profile.reader, flow.bytes,
+        DataEndpoint endpoint{flow_topic(flow.name), writes ? profile.writer : profile.reader, flow.bytes,
                               writes ? static_cast<unsigned>(flow.subscribers.size()) : 1,
                               flow.batch_bytes ? flow.batch_bytes : profile.batch_bytes};
         endpoint.qos.reliable = flow.reliable;

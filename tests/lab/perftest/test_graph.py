@@ -28,10 +28,10 @@ JOINED = """\
 graph 1
 flow slow bytes 36 rate 20 reliable
 flow fast bytes 5000 rate 100 reliable
-flow fused bytes 100 after slow,fast reliable
+flow fused-all bytes 100 after slow,fast reliable
 node sensors publishes slow,fast
-node fusion publishes fused subscribes fast,slow
-node log subscribes fused
+node fusion publishes fused-all subscribes fast,slow
+node log subscribes fused-all
 """
 
 
@@ -155,8 +155,8 @@ def test_a_sample_follows_a_new_one_of_each_input(perftest, tmp_path: Path, midd
     path = tmp_path / "joined.graph"
     path.write_text(JOINED)
     results = run(perftest, path, middleware=middleware)
-    slow, fused = flow_of(results, "fusion", "slow"), flow_of(results, "log", "fused")
-    published = flow_of(results, "fusion", "fused")
+    slow, fused = flow_of(results, "fusion", "slow"), flow_of(results, "log", "fused-all")
+    published = flow_of(results, "fusion", "fused-all")
     # Each needs a new sample of the slow flow, which is the origin.
     assert 0 < published["samples"] <= slow["received"]
     assert fused["received"] == published["sent"] > 0 and fused["lost"] == 0
