@@ -58,7 +58,7 @@ Options options_of_node() {
                                                         "flow z bytes 64 after x,y reliable\n"
                                                         "node a publishes x subscribes z\n"
                                                         "node b publishes z subscribes x,y\n"
-                                                        "node c publishes y subscribes z\n", ""));
+                                                        "node c publishes y subscribes z\n"));
     options.node_index = 1;
     options.node = options.graph->nodes[options.node_index].name;
     options.data_length = 64;
