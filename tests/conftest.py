@@ -28,6 +28,7 @@ NOBODY = 65534
 IN_VIRTUAL_MACHINE = "tested in the virtual machine (make test-all)"
 """Part of the reason to skip a test of a network whose kernel module few machines have."""
 IMAGES_MISSING = "archives of images are missing"
+RCLPY_MISSING = "K8SDDS_TEST_RCLPY names no Python with rclpy"
 """Start of the reason to skip a test of a real daemon whose image the user has to provide (tests/image_archives.py)."""
 
 # Processes that a shell starts in the background ignore SIGINT, and the programs that tests start would inherit that.
@@ -52,10 +53,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn skipped tests into failures on CI, where all prerequisites must be installed.
 
-    Only the kernel of the machine, images of networks and the data of another project cannot be installed.
+    Only the kernel of the machine, images of networks, rclpy and the data of another project cannot be installed.
     """
     report = yield
-    not_installable = (IN_VIRTUAL_MACHINE, IMAGES_MISSING, OSRF.repository)
+    not_installable = (IN_VIRTUAL_MACHINE, IMAGES_MISSING, RCLPY_MISSING, OSRF.repository)
     if (
         report.skipped
         and os.environ.get("CI")

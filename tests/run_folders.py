@@ -10,7 +10,7 @@ import math
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist
@@ -294,7 +294,7 @@ def campaign(plan: Plan, name: str, trials: dict[str, Any], attempts: list[dict[
     }  # fmt: skip
 
 
-def _interpolated(table: dict[str, tuple[float, ...]], network: str, payload: int) -> float:
+def _interpolated(table: Mapping[str, Sequence[float]], network: str, payload: int) -> float:
     # Networks without published numbers get invented ones of similar size.
     known = table.get(network) or [sum(ord(letter) for letter in network) % 60] * len(PAYLOADS)
     return _interpolated_level(dict(zip(PAYLOADS, known, strict=True)), payload)
@@ -316,7 +316,7 @@ def paper(path: Path) -> RunFolder:
 
 def scaling(path: Path) -> RunFolder:
     """Throughput with 1 to 12 subscribers, unicast on all networks, multicast on weavenet."""
-    sweeps = [{"subscribers": n} for n in (1, 4, 8, 12)]
+    sweeps: list[dict[str, Any]] = [{"subscribers": n} for n in (1, 4, 8, 12)]
     sweeps += [{"subscribers": n, "transport": "multicast", "networks": ("weavenet",)} for n in (1, 4, 8, 12)]
     plan = Plan(payloads=(1024,), tests=("throughput",), conditions=sweeps, histograms=False)
     return make(path, plan, "scaling")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.model.trial import AXES
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row
@@ -13,7 +14,7 @@ COLUMNS = (
     "sent", "scheduled", "late", "received", "lost", "duplicates", "out_of_order", "deadline_missed", "gaps",
 )  # fmt: skip
 """Counts of a flow, before its metrics in the table of flows."""
-_OF_GRAPHS = ("graph", "payload_bytes", "publishers", "subscribers", "rate")
+_OF_GRAPHS = ("graph", *(name for name, axis in AXES.items() if axis.graph == "stated"))
 """Settings of a trial that are those of all flows together."""
 _SETTINGS = ("middleware", *(name for name in CONDITION if name not in (*_OF_GRAPHS, "middleware")))
 _NONE: Row = dict.fromkeys(("missing", "tail_episodes"))
@@ -45,14 +46,17 @@ def names(row: Row) -> Iterator[tuple[str, str]]:
 def separate(trials: Iterable[Row]) -> list[Row]:
     """Return trials, and a row for each flow and each chain of those of graphs, whose name is `flow`.
 
-    A row of a flow has no metrics but its own. As in `tidy.best`, a percentile that one trial of a cell does not have
-    has no mean of the others.
+    A row has no metrics but those of its flow or chain. As in `tidy.best`, a percentile that one trial of a cell does
+    not have has no mean of the others.
     """
     rows = list(trials)
     by_name: dict[str, list[Row]] = {}
     for row in rows:
         for last, name in names(row):
-            own = (of_flow if name == last else of_chain)(row | _UNKNOWN, last)
+            if name == last:
+                own = of_flow(row | _UNKNOWN, last)
+            else:
+                own = of_chain(row, last) | _UNKNOWN | row["by_flow"][last]["chain"]
             by_name.setdefault(name, []).append(own | {"flow": name})
     return [*rows, *(row for own in by_name.values() for row in tidy.comparable(own))]
 

@@ -49,7 +49,7 @@ def remedy(trials: list[Row], metric: str) -> str:
     if reason(trials, metric) == histograms.NOTHING_ARRIVED:
         return "look at the loss: longer trials do not help"
     if reason(trials, metric) == histograms.EACH_FLOW:
-        return "read by_flow in trials.csv, or the tables of `k8sdds recommend --from`"
+        return "read tables/flows.csv of the report, or the tables of `k8sdds recommend --from`"
     longer = factor(trials, metric)
     if 0 < longer <= 1:
         return "lower the rate, so that fewer values are missing"

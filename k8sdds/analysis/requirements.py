@@ -141,7 +141,7 @@ def trials_of(
     A trial of a graph has all flows: each gets a row in which its own results replace those of all. As in `tidy.best`,
     a percentile that one trial does not have has no mean of the others.
     """
-    if not application.nodes:
+    if not application.at_once:
         names = [flow.name for flow in application.flows]
         return {name: by_cell.get(cell, ()) for name, cell in zip(names, cells, strict=True)}
     whole = by_cell.get(cells[0], ())

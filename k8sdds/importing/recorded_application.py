@@ -236,7 +236,7 @@ def _flow(flow: _Flow, prefix: str | None) -> list[str]:
             else _size_and_rate(flow)
         ),
         f"  reliability: {topic.reliability}{reliability}",
-        f"  deadline_ms: {number(topic.period_ms)}  # proposal: one period",
+        f"  deadline_ms: {number(1e3 / flow.rate)}  # proposal: one period",
     ]
     return lines + ([f"  missed_percent: {MISSED_PERCENT}  # proposal"] if flow.is_limited else [])
 

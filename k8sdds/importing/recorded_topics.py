@@ -149,11 +149,6 @@ class Topic:
         """The reliability that every subscriber can have: that of ROS 2's default if it is not known."""
         return "best-effort" if "best-effort" in self.offered("reliability") else "reliable"
 
-    @property
-    def publishers(self) -> int:
-        """The number of publishers, 1 if it is not known."""
-        return max(1, len(self.offers))
-
     @cached_property
     def rate(self) -> float:
         """Messages per second of all publishers, without few pauses; 0 if there are no intervals."""
@@ -181,11 +176,6 @@ class Topic:
     def is_constant(self) -> bool:
         """Whether a rate and a size describe the messages: they have a period, and nearly all of them are no larger."""
         return self.regular and self.payload_bytes >= self.sizes.percentile(99)
-
-    @property
-    def period_ms(self) -> float:
-        """The period of each publisher."""
-        return 1e3 * self.publishers / self.rate
 
     @cached_property
     def payload_bytes(self) -> int:

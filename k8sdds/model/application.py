@@ -203,7 +203,7 @@ class Flow(Strict):
 
     @property
     def requirements(self) -> list[Requirement]:
-        """What the flow requires; first that the rate is reached, of `after` the one that its inputs have."""
+        """What the flow requires: first that it reaches its rate, with `after` that of its inputs."""
         reached = f"{MIN_RATE_PERCENT:g} % of {self.rate:g} samples/s"
         found = [Requirement(self.name, "achieved_rate_percent", MIN_RATE_PERCENT, True, reached)]
         found += _limits_of_delay(self.name, self.delay, "delay")
@@ -263,7 +263,7 @@ class Node(Strict):
     )
     on: str = Field(
         default="",
-        pattern=r"^[A-Za-z0-9]?[A-Za-z0-9._-]*$",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$",
         max_length=40,
         description="name of the machine on which it runs, for all nodes or none: nodes with the same name share a node"
         " of the testbed, the first name is its first node, and so on",
@@ -448,10 +448,10 @@ class Application(Strict):
         if not self.nodes:
             return self
         for index, flow in enumerate(self.flows):
-            if any(parse_bound(text)[0] == QUANTITIES["jitter"] for text in flow.delay):
-                raise mistake(
-                    "jitter is measured without `nodes` only: limit p99 instead", "flows", index, "delay"
-                )
+            limited = {parse_bound(text)[0] for text in flow.delay}
+            if self.at_once and QUANTITIES["jitter"] in limited:
+                why = "jitter is not measured when `nodes` run at once: limit p99 instead"
+                raise mistake(why, "flows", index, "delay")
         try:
             # The folder of the application, to which schedules are relative, is not known yet.
             graph = self.graph(with_schedules=False)
@@ -533,7 +533,7 @@ class Application(Strict):
 
     @property
     def placement(self) -> tuple[str | dict[str, int], int | None]:
-        """Where participants of its nodes run, and on how many nodes of the testbed; the usual places without `on`."""
+        """Where participants of its nodes run, and on how many nodes of the testbed; `spread` if no node has `on`."""
         machines = list(dict.fromkeys(node.on for node in self.nodes.values() if node.on))
         if not machines:
             return "spread", None

@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z0-9_-]{1,60}")
 
 
 class GraphError(ValueError):
-    """A graph that contradicts itself; `keys` are where in an application file."""
+    """A graph that contradicts itself; `keys` lead to the place in the application file: `flows`, 2, `after`."""
 
     def __init__(self, message: str, *keys: str | int) -> None:
         super().__init__(message)
@@ -67,6 +67,11 @@ class GraphFlow:
             what = f"bytes {self.payload_bytes} rate {decimal(self.rate)}"
         reliability = "reliable" if self.reliable else "best-effort"
         return f"flow {self.name} {what} {reliability} deadline_us {self.deadline_us}"
+
+    @property
+    def mean_bytes(self) -> float:
+        """The mean size of a sample."""
+        return schedule_file.of_word(self.schedule).mean_bytes if self.schedule else self.payload_bytes
 
     def due_within(self, duration_s: float) -> float:
         """Return how many samples of a flow that follows no other are due before a duration has passed."""
@@ -376,6 +381,8 @@ def _flow(name: str, words: Sequence[str]) -> GraphFlow:
         raise ValueError(f"flow {name} has one of `rate`, `after` and `schedule`")
     if "schedule" in found and "bytes" in found:
         raise ValueError(f"flow {name}: the schedule states the sizes: leave out bytes")
+    if "compute_us" in found and "after" not in found:
+        raise ValueError(f"flow {name}: only a flow with `after` has compute_us")
     if ("reliable" in found) == ("best-effort" in found):
         raise ValueError(f"flow {name} is `reliable` or `best-effort`")
     schedule = schedule_file.of_word(found["schedule"]) if "schedule" in found else None

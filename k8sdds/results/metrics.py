@@ -191,9 +191,9 @@ class Metrics(BaseModel):
         " subscribers used: most nodes are both", only=SOME_TESTS)
     by_node: dict[str, Any] | None = column("CPU", "supervisor",
         "What each node of a graph used in the measured interval: its `machine` (a node of the testbed), `cpu_percent` of one"
-        " core, `throttled_percent` (time for which its quota stopped it), `rss_bytes` (peak), `sent_mbps` and `received_mbps`"
-        " of its pod with headers, and the `packets`, `interface_drops`, UDP `datagrams` received, `receive_buffer_errors` and"
-        " `send_buffer_errors` of its pod; null: unknown", only=SOME_TESTS)
+        " core, with the time that it spun until samples were due, `throttled_percent` (time for which its quota stopped"
+        " it), `rss_bytes` (peak), `sent_mbps` and `received_mbps` of its pod with headers, and the `packets`, `interface_drops`, UDP `datagrams` received, `receive_buffer_errors` and"
+        " `send_buffer_errors` of its pod, with the network `host` those of the machine; null: unknown", only=SOME_TESTS)
     delay_count: int | None = column("delay", "subscribers", "Number of measured delays, over all subscribers")
     delay_mean_us: float | None = metric("mean delay", "µs", "delay", "subscribers",
         "Mean delay from when a sample was due by the offered rate until the subscriber had it; all subscribers")

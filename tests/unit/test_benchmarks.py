@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from itertools import combinations_with_replacement
+from pathlib import Path
 
-import common
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+
+# At the end: benchmarks/zenoh.py has the name of a package.
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import common
 
 
 def test_the_interval_leaves_out_as_many_averages_as_the_tables_of_the_test() -> None:

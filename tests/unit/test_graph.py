@@ -129,7 +129,7 @@ def test_a_file_becomes_the_text_that_each_node_reads(tmp_path: Path) -> None:
         ("    rate: 200", "    rate: 200\n    subscribers: 2", 6, "follows from `nodes`, which give 1: leave it out"),
         ("    compute_ms: 0.5", "    rate: 7", 16, "follows from `after`, which give 100: leave it out"),
         ("    rate: 200", "    rate: 200\n    compute_ms: 1", 6, "has no effect without `after`"),
-        ("    rate: 200", "    rate: 200\n    delay: jitter <= 1 ms", 6, "jitter is measured without `nodes` only"),
+        ("    rate: 200", "    rate: 200\n    delay: jitter <= 1 ms", 6, "jitter is not measured when `nodes` run at once"),
         ("nodes:", "together: false\nnodes:", 23, "needs `nodes` that run at once"),
         ("motor: {sub", "motor: {on: base, sub", 19, "motor has a machine: state one for each node, or for none"),
     ],
@@ -167,6 +167,10 @@ def test_without_together_each_flow_is_measured_alone(tmp_path: Path) -> None:
         ("paced", 200, 1, "reliable"), ("paced", 100, 1, "best-effort"), ("paced", 100, 1, "reliable")
     ]  # fmt: skip
     assert not any(cell.graph or cell.background for cell in alone)
+    rows = {cell.cell_id: [{"by_flow": None, "repetition": 1}] for cell in alone}
+    assert trials_of(own, [cell.cell_id for cell in alone], rows) == dict(
+        zip(("scan", "imu", "command"), rows.values(), strict=True)
+    )
 
 
 def test_flows_that_need_each_other_are_refused(tmp_path: Path) -> None:
@@ -229,6 +233,7 @@ def test_comments_blanks_and_the_order_of_words_do_not_matter() -> None:
         ("rate 100", "rate 1e3", "line 3: rate is a number from 0.001"),
         ("rate 100", "rate 0.0005", "line 3: rate is a number from 0.001"),
         ("rate 100", "", "line 3: flow imu has one of `rate`, `after` and `schedule`"),
+        ("rate 100", "rate 100 compute_us 5", "line 3: flow imu: only a flow with `after` has compute_us"),
         ("bytes 64 rate 100", "schedule 1000:0/28", "line 3: bytes is a whole number from 36"),
         ("bytes 64 rate 100", "schedule 1000:0/64,5000/64", "line 3: line 3: 5000 is not before the end of the period"),
         ("rate 100", "schedule 1000:0/64", "line 3: flow imu: the schedule states the sizes: leave out bytes"),
@@ -475,7 +480,7 @@ def test_recorded_files_give_the_recorded_values(recording: Recording) -> None:
     assert record["delay_p90_us"] is None and record["missing"]["delay_p90_us"] == histograms.EACH_FLOW
     assert details.shares(record) == []
     row = {**record, "network_label": "host"}
-    assert missing.remedy([row], "delay_p90_us").startswith("read by_flow")
+    assert missing.remedy([row], "delay_p90_us").startswith("read tables/flows.csv")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+
+# At the end: benchmarks/zenoh.py has the name of a package.
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
 import verdicts
 
 ANSWERS = 120

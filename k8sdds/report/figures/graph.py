@@ -96,7 +96,7 @@ class Drawn:
                     per_s = [
                         count / span for count, span in zip(received, spans, strict=True) if count is not None
                     ]
-                    loads[source, end] += 8e-6 * flow.payload_bytes * fmean(per_s) if per_s else 0
+                    loads[source, end] += 8e-6 * flow.mean_bytes * fmean(per_s) if per_s else 0
         return dict(sorted(loads.items(), key=lambda item: -item[1]))
 
     def value(self, flow: str, metric: str) -> float | None:

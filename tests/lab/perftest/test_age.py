@@ -145,10 +145,11 @@ def test_a_publisher_that_stops_leaves_the_subscriber_blind(perftest, tmp_path, 
     assert age["max"] >= arrivals["blind_ns"] and age["mean"] >= stalled_s**2 / 2 * 1e9
     assert age["max"] >= age["p99"] >= (stalled_s - 0.01) * 1e9 * (1 - ERROR)
     sent_again = publisher.k8sdds["retransmitted_bytes"]
-    if middleware == "zenoh":
-        assert sent_again < 10_000, "TCP probes a peer that does not acknowledge"
+    if middleware in ("cyclonedds", "zenoh"):
+        # A peer that is slow is asked or asks again; TCP probes one that does not acknowledge.
+        assert sent_again < 10_000
     else:
-        assert sent_again == (0 if middleware == "cyclonedds" else None)
+        assert sent_again is None
     # It is a gap in the log, and the samples after it were due in it.
     (logged,) = log_of_arrivals.of_subscriber(tmp_path).values()
     after = [one for one in logged if one.at_us * 1000 > until_ns]

@@ -24,6 +24,8 @@ from perftest_tools import (
 )
 from security_files import Files
 
+from tests.conftest import RCLPY_MISSING
+
 ROS2, PLAIN = "ros2-fastdds", "ros2-fastdds-plain"
 MODULE = f"libk8sdds-perftest-{ROS2}.so"
 PACED = ("-pacedTest", "-pubRate", "500:sleep")
@@ -299,17 +301,17 @@ def test_participants_with_different_types_do_not_match(perftest):
 
 
 RCLPY = os.environ.get("K8SDDS_TEST_RCLPY", "")
-needs_rclpy = pytest.mark.skipif(not RCLPY, reason="K8SDDS_TEST_RCLPY names no Python with rclpy")
+needs_rclpy = pytest.mark.skipif(not RCLPY, reason=RCLPY_MISSING)
 
 
-def ros2_node(perftest: Perftest, *args: object) -> subprocess.Popen[str]:
+def ros2_node(perftest: Perftest, home: Path, *args: object) -> subprocess.Popen[str]:
     """Start a node of rclpy that finds the participants of this host."""
     environment = {
         "ROS_DOMAIN_ID": str(perftest.domain),
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
         "RMW_IMPLEMENTATION": "rmw_fastrtps_cpp",
         "PATH": os.environ["PATH"],
-        "HOME": "/nonexistent",
+        "HOME": str(home),
     }
     command = [RCLPY, Path(__file__).with_name("ros2_node.py"), *map(str, args)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -317,7 +319,7 @@ def ros2_node(perftest: Perftest, *args: object) -> subprocess.Popen[str]:
 
 @needs_rclpy
 @pytest.mark.parametrize("kind", [IMAGE, CLOUD, IMU, BYTES])
-def test_a_node_of_rclpy_receives_the_messages(perftest, kind):
+def test_a_node_of_rclpy_receives_the_messages(perftest, kind, tmp_path):
     expected = {
         IMAGE: {"frame_id": "camera", "encoding": "mono8", "height": 1, "width": LENGTH, "step": LENGTH},
         CLOUD: {
@@ -332,7 +334,7 @@ def test_a_node_of_rclpy_receives_the_messages(perftest, kind):
         IMU: {"frame_id": "imu_link"},
         BYTES: {},
     }[kind] | {"serialized_bytes": on_the_wire(kind)}
-    with ros2_node(perftest, "receive", kind, 100) as node:
+    with ros2_node(perftest, tmp_path, "receive", kind, 100) as node:
         try:
             assert node.stdout is not None and node.stdout.readline() == "ready\n"
             options = ("-messageType", kind, "-dataLen", LENGTH)
@@ -354,12 +356,12 @@ def test_a_node_of_rclpy_receives_the_messages(perftest, kind):
 
 @needs_rclpy
 @pytest.mark.parametrize("kind", [IMAGE, CLOUD, IMU, BYTES])
-def test_messages_without_a_sample_are_ignored(perftest, kind):
+def test_messages_without_a_sample_are_ignored(perftest, kind, tmp_path):
     options = ("-messageType", kind, "-dataLen", LENGTH)
     publisher, subscriber = perftest.begin(
         *options, time=TIMEOUT_S, pub=("-pubRate", "1000:sleep"), middleware=ROS2
     )
-    with ros2_node(perftest, "send", kind, 10) as node:
+    with ros2_node(perftest, tmp_path, "send", kind, 10) as node:
         try:
             assert node.stdout is not None and node.stdout.readline() == "sent\n"
         finally:
