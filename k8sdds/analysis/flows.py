@@ -17,22 +17,21 @@ COLUMNS = (
 _OF_GRAPHS = ("graph", *(name for name, axis in AXES.items() if axis.graph == "stated"))
 """Settings of a trial that are those of all flows together."""
 _SETTINGS = ("middleware", *(name for name in CONDITION if name not in (*_OF_GRAPHS, "middleware")))
-_NONE: Row = dict.fromkeys(("missing", "tail_episodes"))
+_ALL_KNOWN: Row = dict.fromkeys(("missing", "tail_episodes"))
 """What a flow or chain has of which every percentile is known."""
-
-_UNKNOWN: Row = dict.fromkeys(METRICS)
+_NO_METRICS: Row = dict.fromkeys(METRICS)
 
 
 def of_flow(row: Row, flow: str) -> Row:
     """Return a trial of a graph in which the results of a flow replace those of all."""
     own: Row = row["by_flow"][flow]
-    return row | _NONE | own | {"subscribers": len(own["subscribers"])}
+    return row | _ALL_KNOWN | own | {"subscribers": len(own["subscribers"])}
 
 
 def of_chain(row: Row, last: str) -> Row:
-    """Return a trial of a graph in which the results of the chain to a flow replace those of all."""
+    """Return a trial of a graph with no metrics but those of the chain to a flow."""
     own: Row = row["by_flow"][last]["chain"]
-    return of_flow(row, last) | _NONE | own
+    return of_flow(row, last) | _NO_METRICS | _ALL_KNOWN | own
 
 
 def names(row: Row) -> Iterator[tuple[str, str]]:
@@ -53,10 +52,7 @@ def separate(trials: Iterable[Row]) -> list[Row]:
     by_name: dict[str, list[Row]] = {}
     for row in rows:
         for last, name in names(row):
-            if name == last:
-                own = of_flow(row | _UNKNOWN, last)
-            else:
-                own = of_chain(row, last) | _UNKNOWN | row["by_flow"][last]["chain"]
+            own = of_flow(row | _NO_METRICS, last) if name == last else of_chain(row, last)
             by_name.setdefault(name, []).append(own | {"flow": name})
     return [*rows, *(row for own in by_name.values() for row in tidy.comparable(own))]
 

@@ -205,10 +205,9 @@ def _lost_samples(outputs: TrialOutputs) -> Reason | None:
     those that a link held up: how many is the question.
     """
     cell = outputs.trial.cell
-    loss_is_result = cell.link.exceeds_short_keys and outputs.trial.max_loss_percent == 100
     if cell.reliability != "reliable" or not middleware.of(cell):
         return None
-    if loss_is_result or workloads.find(cell.test).loss_is_result:
+    if outputs.trial.may_lose or workloads.find(cell.test).loss_is_result:
         return None
     if lost := sum(summary["lost"] or 0 for summary in outputs.subscribers):
         return Reason("lost-samples", f"{lost} samples of a reliable trial did not arrive")

@@ -141,9 +141,9 @@ class Graph:
         """Return the samples per second of a flow: at most those of each flow of which it needs samples."""
         return self._rates[flow]
 
-    def due_within(self, flow: str, duration_s: float) -> float:
-        """Return how many samples of a flow are due before a duration has passed if all of its inputs arrive."""
-        return self._least(lambda own: own.due_within(duration_s))[flow]
+    def due_within(self, duration_s: float) -> dict[str, float]:
+        """Return how many samples of each flow are due before a duration has passed if all of its inputs arrive."""
+        return self._least(lambda flow: flow.due_within(duration_s))
 
     @property
     def samples_per_s(self) -> float:

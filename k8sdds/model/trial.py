@@ -298,6 +298,11 @@ class Trial(Strict):
     max_loss_percent: float = MAX_LOSS_PERCENT
 
     @property
+    def may_lose(self) -> bool:
+        """Whether lost samples are a result though they are reliable: over impaired links, if all loss is accepted."""
+        return self.cell.link.exceeds_short_keys and self.max_loss_percent == 100
+
+    @property
     def trial_id(self) -> str:
         """The cell_id, the testbed and the repetition."""
         return f"{self.cell.cell_id}-{self.testbed}-r{self.repetition}"

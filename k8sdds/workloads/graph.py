@@ -95,7 +95,7 @@ class GraphTest(Workload):
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
         whole, reports = graph.parse(outputs.trial.cell.graph), _reports(outputs)
         for flow in whole.flows:
-            wrong = _not_reported(whole, flow, reports) or _miscounted(whole, flow, reports, outputs.trial)
+            wrong = _not_reported(whole, flow, reports) or _miscounted(whole, flow, reports)
             if wrong := wrong or _lost(flow, reports[flow.name], outputs.trial):
                 return wrong
         if not any(tag.partition(":")[0] in DELAY for tag in outputs.latencies):
@@ -104,11 +104,11 @@ class GraphTest(Workload):
 
     @override
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        whole, warnings = graph.parse(outputs.trial.cell.graph), []
+        warnings = []
         for name, reports in _reports(outputs).items():
             if not (sent := reports.sent):
                 continue
-            due = _due(whole, name, sent, outputs.trial)
+            due = reports.scheduled
             unsent = due - sent["sent"]
             if max(unsent, sent["late"]) > RATE_MISSED * due:
                 late = f"{sent['late']} of {due} samples were written more than one period late"
@@ -138,16 +138,27 @@ class GraphTest(Workload):
 class Reports:
     """What nodes reported about a flow."""
 
+    due: float
+    """Samples that are due in the trial if all inputs of the flow arrive."""
     sent: Entry = field(default_factory=dict)
     """Of the node that publishes it; empty without a report."""
     received: dict[str, Entry] = field(default_factory=dict)
     """Of each node that subscribes to it, by the name of the node."""
 
+    @property
+    def scheduled(self) -> int:
+        """How many samples were due: as many as the node reported, or as the rates of the flow's inputs give.
+
+        A node knows only of inputs that arrived. Those that were lost, or never sent, make its own count too small.
+        """
+        return max(self.sent.get("samples") or 0, math.floor(self.due))
+
 
 def _reports(outputs: TrialOutputs) -> dict[str, Reports]:
     """Return what nodes reported about each flow."""
     cell = outputs.trial.cell
-    nodes, found = cell.graph_nodes, {flow.name: Reports() for flow in graph.parse(cell.graph).flows}
+    due = graph.parse(cell.graph).due_within(outputs.trial.duration_s)
+    nodes, found = cell.graph_nodes, {flow: Reports(samples) for flow, samples in due.items()}
     for participant, summary in outputs.summaries.items():
         for entry in (summary["flows"] or ()) if summary is not None else ():
             if (reports := found.get(entry["flow"])) is None:
@@ -193,14 +204,6 @@ def _of_node(meters: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _due(whole: Graph, flow: str, sent: Entry, trial: Trial) -> int:
-    """Return how many samples of a flow were due: as many as its node reported, or as the rates of its inputs give.
-
-    A node knows only of inputs that arrived. Those that were lost, or never sent, make its own count too small.
-    """
-    return max(sent.get("samples") or 0, math.floor(whole.due_within(flow, trial.duration_s)))
-
-
 def _not_reported(whole: Graph, flow: GraphFlow, reports: Mapping[str, Reports]) -> Reason | None:
     """Check that each node of a flow reported what it sent or received of it."""
     own = reports[flow.name]
@@ -213,7 +216,7 @@ def _not_reported(whole: Graph, flow: GraphFlow, reports: Mapping[str, Reports])
     return None
 
 
-def _miscounted(whole: Graph, flow: GraphFlow, reports: Mapping[str, Reports], trial: Trial) -> Reason | None:
+def _miscounted(whole: Graph, flow: GraphFlow, reports: Mapping[str, Reports]) -> Reason | None:
     """Check that the counts of a flow, which each of its nodes has for itself, do not contradict each other."""
     own, name, publisher = reports[flow.name], flow.name, whole.publisher(flow.name).name
     sent, samples = own.sent["sent"], own.sent["samples"]
@@ -222,9 +225,8 @@ def _miscounted(whole: Graph, flow: GraphFlow, reports: Mapping[str, Reports], t
         return Reason(
             "miscounted", f"{publisher} sent {sent} of {samples} samples of {name}, and {unsent} not"
         )
-    due = whole.due_within(name, trial.duration_s)
-    if not flow.after and abs(samples - due) > 1:
-        return Reason("miscounted", f"{samples} samples of {name} were due at {publisher}, not {due:g}")
+    if not flow.after and abs(samples - own.due) > 1:
+        return Reason("miscounted", f"{samples} samples of {name} were due at {publisher}, not {own.due:g}")
     if len(flow.after) == 1 and publisher in (inputs := reports[flow.after[0]].received):
         arrived = inputs[publisher]["received"]
         if arrived != samples:
@@ -245,7 +247,7 @@ def _miscounted(whole: Graph, flow: GraphFlow, reports: Mapping[str, Reports], t
 
 def _lost(flow: GraphFlow, reports: Reports, trial: Trial) -> Reason | None:
     """Check that a reliable flow lost nothing."""
-    if not flow.reliable or (trial.cell.link.exceeds_short_keys and trial.max_loss_percent == 100):
+    if not flow.reliable or trial.may_lose:
         return None
     for node, entry in reports.received.items():
         if entry["lost"]:
@@ -264,11 +266,12 @@ def _of_flow(
     whole: Graph, flow: GraphFlow, outputs: TrialOutputs, reports: Mapping[str, Reports]
 ) -> dict[str, Any]:
     """Return the metrics of a flow by name, those of its `chain`, its `publisher`, and the counts of `subscribers`."""
-    sent, found = reports[flow.name].sent, reports[flow.name].received
+    own = reports[flow.name]
+    sent, found = own.sent, own.received
     expected = len(whole.subscribers(flow.name))
     record = Metrics()
     record.sent, record.late = sent.get("sent"), sent.get("late")
-    record.scheduled = _due(whole, flow.name, sent, outputs.trial) if sent else None
+    record.scheduled = own.scheduled if sent else None
     for name in ("received", "lost", "duplicates", "out_of_order", "gaps"):
         setattr(record, name, aggregate.total(entry[name] for entry in found.values()))
     record.lost_percent = aggregate.ratio(record.lost, (record.sent or 0) * expected, 100)
@@ -285,14 +288,13 @@ def _of_flow(
     blind = aggregate.complete_max(entry.get("blind") for entry in found.values())
     record.blind_ms = aggregate.ratio(blind, 1e6)
     complete = len(found) == expected and all(entry["received"] for entry in found.values())
-    chain = _chain_of(whole, flow, outputs, reports, record)
+    chain = _chain_of(own, expected, record)
     lossy = outputs.trial.cell.link.loses_packets
     missing = chain.lost_percent if flow.after else record.lost_percent
     missing = _unsent_percent([flow.name] if flow.after else [], reports) if lossy else missing or 0.0
-    own = {flow.name: reports[flow.name]}
-    _set_delays(record, outputs, DELAY, own, missing if complete else None)
+    _set_delays(record, outputs, DELAY, flow.name, own, missing if complete else None)
     missing = _unsent_percent(whole.chain(flow.name), reports) if lossy else chain.lost_percent or 0.0
-    _set_delays(chain, outputs, CHAIN, own, missing if complete else None)
+    _set_delays(chain, outputs, CHAIN, flow.name, own, missing if complete else None)
     return {
         "publisher": whole.publisher(flow.name).name,
         **record.model_dump(include=record.model_fields_set),
@@ -303,16 +305,15 @@ def _of_flow(
     }
 
 
-def _chain_of(
-    whole: Graph, flow: GraphFlow, outputs: TrialOutputs, reports: Mapping[str, Reports], own: Metrics
-) -> Metrics:
-    """Return the counts of the chain to a flow: `sent` is how many samples its origin leads to, `lost` are all others.
+def _chain_of(reports: Reports, copies: int, own: Metrics) -> Metrics:
+    """Return the counts of the chain to a flow with so many subscribers, by what was counted of the flow itself.
+
+    `sent` is how many samples the origin leads to, `lost` are all that did not arrive.
 
     Those are samples that were lost, or not sent, at any flow of the chain.
     """
-    copies = len(whole.subscribers(flow.name))
     chain = Metrics()
-    chain.sent = _due(whole, flow.name, reports[flow.name].sent, outputs.trial)
+    chain.sent = reports.scheduled
     chain.received = own.received
     chain.lost = None if own.received is None else max(chain.sent * copies - own.received, 0)
     chain.lost_percent = aggregate.ratio(chain.lost, chain.sent * copies, 100)
@@ -323,35 +324,32 @@ def _set_delays(
     record: Metrics,
     outputs: TrialOutputs,
     kinds: tuple[str, str],
-    flows: Mapping[str, Reports],
+    flow: str,
+    reports: Reports,
     missing_percent: float | None,
 ) -> None:
-    """Set the percentiles of delays of flows, by the tags of these kinds.
+    """Set the percentiles of delays of a flow, by the tags of these kinds.
 
     `missing_percent` is the share of samples without a delay, which may have been the slowest; None if a subscriber got
     no sample.
     """
-    logged = {kind: _logged(outputs, kind, flows) for kind in kinds}
-    delays = histograms.merged(one for one in logged.values() if one is not None)
+    tags = [f"{kind}:{flow}" for kind in kinds]
+    delays = histograms.merged(outputs.latencies[tag] for tag in tags if tag in outputs.latencies)
     if delays is None or missing_percent is None:
         latencies.set_percentiles(record, "delay", 0, dict.fromkeys(histograms.QUANTITIES))
         return
     values = histograms.quantities_us(delays)
-    tags = [f"{kind}:{flow}{histograms.EPISODES}" for kind in kinds for flow in flows]
-    above = histograms.episodes_above([one for tag in tags for one in outputs.logged.get(tag, ())], values)
+    episodes = [one for tag in tags for one in outputs.logged.get(f"{tag}{histograms.EPISODES}", ())]
+    above = histograms.episodes_above(episodes, values)
     latencies.set_percentiles(record, "delay", delays.total, values, missing_percent, above)
-    if (realtime := logged[kinds[1]]) and (why := _clock_problem(outputs, realtime, flows)):
+    realtime = outputs.latencies.get(tags[1])
+    if realtime and (why := _clock_problem(outputs, realtime, reports)):
         for quantity in values:
             setattr(record, f"delay_{quantity}_us", None)
             record.missing = (record.missing or {}) | {f"delay_{quantity}_us": why}
 
 
-def _logged(outputs: TrialOutputs, kind: str, flows: Iterable[str]) -> Histogram | None:
-    tags = (f"{kind}:{flow}" for flow in flows)
-    return histograms.merged(outputs.latencies[tag] for tag in tags if tag in outputs.latencies)
-
-
-def _clock_problem(outputs: TrialOutputs, delays: Histogram, flows: Mapping[str, Reports]) -> str:
+def _clock_problem(outputs: TrialOutputs, delays: Histogram, reports: Reports) -> str:
     """Return why delays between the realtime clocks of several machines do not count; empty if they do."""
-    steps = (entry["clock_step_ns"] or 0 for reports in flows.values() for entry in reports.received.values())
+    steps = (entry["clock_step_ns"] or 0 for entry in reports.received.values())
     return paced.clock_problem(outputs.measurement.clock_error, delays, max(steps, default=0) / 1000)

@@ -154,7 +154,7 @@ def test_a_recorded_schedule_is_part_of_the_graph(tmp_path: Path) -> None:
         "flow imu schedule 100000:0/64,1000/2000,90000/36 best-effort deadline_us 33333"
     )
     assert [flow.rate for flow in own.flows] == [200, 30, 30]
-    assert [whole.due_within(flow.name, 0.25) for flow in own.flows] == [50, 8, 8]
+    assert whole.due_within(0.25) == {"scan": 50, "imu": 8, "command": 8}
     (tmp_path / "imu.txt").write_text("period 100000\n0 28\n")
     with pytest.raises(InputError, match="at least 36 bytes"):
         load(tmp_path, text)

@@ -7,6 +7,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from graphlib import TopologicalSorter
 from pathlib import Path
 from statistics import fmean
@@ -101,8 +102,15 @@ class Drawn:
 
     def value(self, flow: str, metric: str) -> float | None:
         """Return the mean of a metric of a flow over the trials, as in tables; None if it is not known."""
-        rows = tidy.comparable([of_flow(row, flow) for row in self.trials])
-        return judge(Requirement(flow, metric, math.inf), rows).value
+        return judge(Requirement(flow, metric, math.inf), self._rows[flow]).value
+
+    @cached_property
+    def _rows(self) -> dict[str, Sequence[Row]]:
+        """The trials of each flow."""
+        return {
+            flow.name: tidy.comparable([of_flow(row, flow.name) for row in self.trials])
+            for flow in self.graph.flows
+        }
 
     def load(self, node: str) -> str:
         """Return the CPU time and the memory of a node."""
@@ -122,7 +130,7 @@ class Drawn:
             f"{name} {'–' if value is None else f'{value:.2g} %'}" for name, value in known
         )
 
-    @property
+    @cached_property
     def is_slow(self) -> bool:
         """Whether delays are stated in milliseconds."""
         values = [

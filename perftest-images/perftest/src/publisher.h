@@ -54,9 +54,6 @@ private:
     unsigned count(bool Peer::*flag) const;
     std::string ids_without(bool Peer::*flag) const;
 
-    // Repeats an announcement until the condition holds. Returns false if the run was stopped or the deadline has
-    // passed.
-
     const Options& options_;
     Backend& backend_;
     State& state_;
