@@ -103,7 +103,7 @@ def unsupported(cell: Cell) -> str | None:
             return "the discovery server has no credentials, so security must be none"
     if cell.cpu_quota and cell.realtime_priority:
         return "cpu_quota limits the normal scheduler only: leave it out, or set realtime_priority to 0"
-    if cell.batch_bytes and cell.batch_bytes < 2 * cell.payload_bytes:
+    if cell.batch_bytes and cell.batch_bytes < 2 * cell.payload_bytes and not cell.graph:
         return f"batch_bytes {cell.batch_bytes} holds less than two samples of {cell.payload_bytes} bytes"
     message, fragment = cell.message_bytes, cell.fragment_bytes
     if isinstance(message, int) and isinstance(fragment, int) and fragment > message:

@@ -27,7 +27,7 @@ from k8sdds.model.link import Link
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import SecurityChoice
 from k8sdds.model.settings import NetworkChoice, TestChoice
-from k8sdds.model.trial import AXES, Cell, Trial
+from k8sdds.model.trial import AXES, OF_EACH_FLOW, Cell, Trial
 from k8sdds.model.workload_settings import usual_discovery
 from k8sdds.system.errors import InputError
 
@@ -161,9 +161,7 @@ def expand(experiment: Experiment) -> Expansion:
     cells: dict[str, Cell] = {}
     where: dict[str, str] = {}
     for sweep in experiment.sweeps:
-        if any(sweep.graph) and sweep.reliability != [AXES["reliability"].default]:
-            why = f"{sweep.where}reliability: a graph states the reliability of each flow"
-            raise InputError(why, "leave out reliability")
+        _require_stated_by_graph(sweep)
         path = sweep.middleware_config
         checksums = [middleware.config_checksum(name, path) for name in sweep.middleware if path]
         checksum = {"middleware_config_sha256": checksums[0]} if checksums else {}
@@ -175,6 +173,13 @@ def expand(experiment: Experiment) -> Expansion:
             if cells.setdefault(cell_id, cell) is cell:
                 where[cell_id] = sweep.where
     return Expansion(experiment, tuple(cells.values()), where)
+
+
+def _require_stated_by_graph(sweep: Sweep) -> None:
+    """Raise an error if a sweep has what its graph states of each flow, and only an application may choose."""
+    for name in OF_EACH_FLOW:
+        if any(sweep.graph) and getattr(sweep, name) != [AXES[name].default]:
+            raise InputError(f"{sweep.where}{name}: a graph states it for each flow", f"leave out {name}")
 
 
 # -- configurations of an application -------------------------------------------------------------------
@@ -226,14 +231,14 @@ def _cells(experiment: ApplicationExperiment, values: Mapping[str, Any], link: L
 
 
 def effective_graph(application: Application, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the choices as they apply to a graph, which has the reliability of each flow in its text."""
+    """Return the choices as they apply to a graph, which states reliability and batches of each flow."""
     own = dict(values)
-    whole = application.graph(str(own["reliability"]))
+    whole = application.graph(str(own["reliability"]), own["batch_bytes"])
     if all(flow.subscribers == 1 for flow in application.flows):
         own["transport"] = "unicast"
     if own["message_bytes"] == "max" and whole.largest_bytes <= USUAL_MESSAGE_BYTES:
         own["message_bytes"] = "auto"
-    return own | {"graph": whole.text(), "reliability": AXES["reliability"].default}
+    return own | {"graph": whole.text()} | {name: AXES[name].default for name in OF_EACH_FLOW}
 
 
 def _cell(
@@ -253,8 +258,7 @@ def effective(flow: Flow, values: Mapping[str, Any]) -> dict[str, Any]:
         own["reliability"] = flow.reliability
     if flow.subscribers == 1 and own["transport"] == "multicast":
         own["transport"] = "unicast"
-    if own["batch_bytes"] < 2 * flow.payload_bytes:
-        own["batch_bytes"] = 0
+    own["batch_bytes"] = flow.batch(own["batch_bytes"])
     if own["message_bytes"] == "max" and flow.payload_bytes <= USUAL_MESSAGE_BYTES:
         own["message_bytes"] = "auto"
     return own
@@ -309,6 +313,7 @@ def _cell_of(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Ce
             "payload_bytes": whole.largest_bytes,
             "rate": whole.samples_per_s,
             "reliability": "reliable" if whole.reliable else "best-effort",
+            "batch_bytes": whole.batch_bytes,
             "publishers": len(whole.senders),
             "subscribers": len(whole.receivers),
         }

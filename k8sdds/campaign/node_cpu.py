@@ -7,10 +7,9 @@ from typing import Any
 
 from k8sdds.discovery import SERVER
 from k8sdds.model.measurement import OutsideCpu
-from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate
 from k8sdds.workloads import TrialOutputs
-from k8sdds.workloads.outputs import machine_percent, percent
+from k8sdds.workloads.outputs import machine_percent, percent, spin_percent
 
 NodesCpu = dict[str, dict[str, float]]
 """By node, in percent of one core: `participants` and `shared`."""
@@ -83,13 +82,6 @@ def _of_service(outputs: TrialOutputs, meters: dict[str, Any]) -> float | None:
     """
     used, sending_s = meters.get("cpu_s"), outputs.trial.warmup_s + outputs.trial.duration_s
     return None if used is None else float(used) / sending_s * 100
-
-
-def spin_percent(summary: Summary | None) -> float | None:
-    """Return how long a publisher spun until samples were due, in percent of its interval; None if it is unknown."""
-    if summary is None or summary["pacer_spin_s"] is None or not summary["measured_s"]:
-        return None
-    return float(summary["pacer_spin_s"] / summary["measured_s"] * 100)
 
 
 def _outside_pods(outputs: TrialOutputs, machine: str, meters: dict[str, Any]) -> float:

@@ -26,7 +26,7 @@ from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
 from k8sdds.results.record import TrialRecord, impossible_value
 from k8sdds.system.strict import explain
 from k8sdds.workloads import TrialOutputs
-from k8sdds.workloads.outputs import cpu_interval_s, machine_percent, percent
+from k8sdds.workloads.outputs import cpu_interval_s, machine_percent, percent, spin_percent
 
 DROPS = {
     "udp_receive_buffer_errors": "udp_rcvbuf_errors",
@@ -191,7 +191,8 @@ def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
         record.effective_message_bytes = transport.get("max_message_bytes")
         record.effective_fragment_bytes = transport.get("fragment_bytes")
         batch_bytes = (first["qos"] or {}).get("batch_bytes")
-        record.batch_bytes = record.batch_bytes if batch_bytes is None else batch_bytes
+        if batch_bytes is not None and not outputs.trial.cell.graph:
+            record.batch_bytes = batch_bytes
     record.handshake_s = aggregate.complete_max(
         summary["handshake_s"] for summary in [*publishers, *subscribers]
     )
@@ -230,7 +231,7 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.node_cpu_percent = node_cpu.busiest(record.nodes_cpu)
     record.total_cpu_percent = node_cpu.total(record.nodes_cpu)
     record.pacer_cpu_percent = aggregate.mean(
-        node_cpu.spin_percent(outputs.summaries.get(one)) for one in outputs.trial.cell.publishing
+        spin_percent(outputs.summaries.get(one)) for one in outputs.trial.cell.publishing
     )
     first = outputs.meters_of(FIRST_PUBLISHER)
     cpus = (first.get("machine") or {}).get("cpus") or 1

@@ -8,6 +8,8 @@ Servers ignore DDS domains, so the trials of a campaign run one after the other 
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from typing_extensions import override
 
 from k8sdds import versions
@@ -64,6 +66,10 @@ class FastDDS(K8sddsPerftest):
 
     shared_memory = True
     auto_message_bytes = USUAL_MESSAGE_BYTES
+    settings = K8sddsPerftest.settings - {"batch_bytes"}
+    refusals = MappingProxyType(
+        {"batch_bytes": "Fast DDS has no batches: leave out batch_bytes, or use cyclonedds"}
+    )
 
     def __init__(self) -> None:
         super().__init__("fastdds", SERVER)

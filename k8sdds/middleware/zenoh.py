@@ -97,6 +97,8 @@ class Zenoh(K8sddsPerftest):
             return f"each instance of a writer is a key expression: give at most {MAX_KEYS} instances in all"
         if cell.batch_bytes > MAX_BATCH_BYTES:
             return f"batches of Zenoh have at most {MAX_BATCH_BYTES} bytes: batch_bytes {cell.batch_bytes} is too large"
+        if cell.batch_bytes and cell.graph:
+            return "Zenoh batches the samples of all flows of a connection: leave out batch_bytes, or use cyclonedds"
         if cell.batch_bytes and cell.message_bytes != "auto":
             return (
                 "batch_bytes and message_bytes both set the length of Zenoh's batches: leave one of them out"

@@ -19,7 +19,14 @@ from k8sdds.model.graph import MAX_NODES, RATE_DIGITS, Graph, GraphError, GraphF
 from k8sdds.model.graph import MIN_SAMPLE_BYTES as MIN_GRAPH_BYTES
 from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.rate_profile import MAX_RATE
-from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES, MIN_SAMPLE_BYTES, SAME_NODE, Layout
+from k8sdds.model.settings import (
+    MAX_BATCH_BYTES,
+    MAX_PARTICIPANTS,
+    MAX_SAMPLE_BYTES,
+    MIN_SAMPLE_BYTES,
+    SAME_NODE,
+    Layout,
+)
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.system import units
 from k8sdds.system.errors import InputError
@@ -162,6 +169,12 @@ class Flow(Strict):
         default="reliable",
         description="whether lost samples must be sent again; `any`: k8sdds may choose",
     )
+    batch_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_BATCH_BYTES,
+        description="size of its batches in bytes, instead of the choice `batch_bytes`",
+    )
     deadline_ms: float | None = Field(
         default=None,
         gt=0,
@@ -230,6 +243,11 @@ class Flow(Strict):
         """The rate of the payload of all its publishers to one subscriber, in Mbit/s."""
         mean_bytes = schedule_file.read(self.schedule)[1].mean_bytes if self.schedule else self.payload_bytes
         return mean_bytes * 8e-6 * self.rate * self.publishers
+
+    def batch(self, chosen: int) -> int:
+        """Return the size of its batches in bytes if `batch_bytes` is chosen so; 0 if less than two samples fit."""
+        size = chosen if self.batch_bytes is None else self.batch_bytes
+        return size if size >= 2 * self.payload_bytes else 0
 
     def describe(self) -> str:
         """Describe what the flow sends."""
@@ -503,8 +521,10 @@ class Application(Strict):
                 why = f"{chain.to} follows from {path[0]} ({shown}), by the first flow of each `after`: name that one"
                 raise mistake(why, "chains", index, "from")
 
-    def graph(self, reliability: str = "reliable", with_schedules: bool = True) -> Graph:
-        """Return the graph of its nodes; flows that accept any reliability have this one.
+    def graph(
+        self, reliability: str = "reliable", batch_bytes: int = 0, with_schedules: bool = True
+    ) -> Graph:
+        """Return the graph of its nodes; flows that accept any reliability, or do not state batches, have these.
 
         Without schedules, flows that have one send at a constant rate: what is known of it, or the least.
 
@@ -523,6 +543,7 @@ class Application(Strict):
                 tuple(flow.after),
                 round(1000 * flow.compute_ms),
                 schedule_file.read(flow.schedule)[1].word() if flow.schedule and with_schedules else "",
+                flow.batch(batch_bytes),
             )
             for flow in self.flows
         ]

@@ -12,7 +12,7 @@ from k8sdds.model.axis import keys_of, lists_of, require_unique
 from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.link_choice import LinkChoice, LinkChoices
 from k8sdds.model.settings import Layout, Number, Placement
-from k8sdds.model.trial import AXES, MAX_LOSS_PERCENT, Cell
+from k8sdds.model.trial import AXES, MAX_LOSS_PERCENT, OF_EACH_FLOW, Cell
 from k8sdds.system.strict import MAX_LABEL, Name, Placed, Remarks, Strict, Title, mistake
 
 MAX_CELLS, MAX_TRIALS = 10_000, 100_000
@@ -43,8 +43,9 @@ class Sweep(_Keys):
 
     @model_validator(mode="after")
     def _sizes_and_times_are_stated_once(self) -> Sweep:
-        # The reliability is a choice of applications with a graph.
-        of_graph = [name for name, axis in AXES.items() if axis.graph == "stated" and name != "reliability"]
+        of_graph = [
+            name for name, axis in AXES.items() if axis.graph == "stated" and name not in OF_EACH_FLOW
+        ]
         for key, what, names in (
             ("schedule", "sizes and times", ["payload_bytes", "rate", "rate_profile"]),
             ("graph", "what is sent, and by which participants", of_graph),

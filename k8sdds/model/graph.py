@@ -12,7 +12,7 @@ from itertools import chain
 
 from k8sdds.model import schedule_file
 from k8sdds.model.rate_profile import MAX_RATE
-from k8sdds.model.settings import MAX_PARTICIPANTS, MAX_SAMPLE_BYTES
+from k8sdds.model.settings import MAX_BATCH_BYTES, MAX_PARTICIPANTS, MAX_SAMPLE_BYTES
 from k8sdds.system.yaml_text import nearest
 
 MAX_FLOWS = 500
@@ -56,6 +56,8 @@ class GraphFlow:
     """CPU time between the last of these samples and its own."""
     schedule: str = ""
     """When samples are due and their sizes (`Schedule.word`), if they have no constant rate and size."""
+    batch_bytes: int = 0
+    """Bytes to collect before sending; 0: none."""
 
     def text(self) -> str:
         """Return its statement."""
@@ -66,7 +68,8 @@ class GraphFlow:
         else:
             what = f"bytes {self.payload_bytes} rate {decimal(self.rate)}"
         reliability = "reliable" if self.reliable else "best-effort"
-        return f"flow {self.name} {what} {reliability} deadline_us {self.deadline_us}"
+        batch = f" batch {self.batch_bytes}" if self.batch_bytes else ""
+        return f"flow {self.name} {what} {reliability} deadline_us {self.deadline_us}{batch}"
 
     @property
     def mean_bytes(self) -> float:
@@ -159,6 +162,11 @@ class Graph:
     def largest_bytes(self) -> int:
         """The size of the largest sample."""
         return max(flow.payload_bytes for flow in self.flows)
+
+    @property
+    def batch_bytes(self) -> int:
+        """The size of the largest batch; 0 without batches."""
+        return max(flow.batch_bytes for flow in self.flows)
 
     @cached_property
     def senders(self) -> tuple[GraphNode, ...]:
@@ -316,8 +324,8 @@ def parse(text: str) -> Graph:
     """Return what the text of a graph states. Raises ValueError.
 
     The first statement is `graph 1`. `flow NAME bytes N rate HZ|after A,B [compute_us N] reliable|best-effort
-    deadline_us N` and `node NAME [publishes A,B] [subscribes A,B]` follow, in any order; `schedule WORD` replaces
-    `bytes` and `rate`. A comment lasts from `#` to the end of the line.
+    deadline_us N [batch N]` and `node NAME [publishes A,B] [subscribes A,B]` follow, in any order; `schedule WORD`
+    replaces `bytes` and `rate`. A comment lasts from `#` to the end of the line.
     """
     if len(text.encode()) > MAX_BYTES:
         raise ValueError(f"a graph has at most {MAX_BYTES:,} bytes")
@@ -375,7 +383,7 @@ def _flow(name: str, words: Sequence[str]) -> GraphFlow:
     found = _pairs(
         words,
         ("reliable", "best-effort"),
-        ("bytes", "rate", "after", "schedule", "compute_us", "deadline_us"),
+        ("bytes", "rate", "after", "schedule", "compute_us", "deadline_us", "batch"),
     )
     if ("rate" in found) + ("after" in found) + ("schedule" in found) != 1:
         raise ValueError(f"flow {name} has one of `rate`, `after` and `schedule`")
@@ -398,6 +406,7 @@ def _flow(name: str, words: Sequence[str]) -> GraphFlow:
         tuple(found["after"].split(",")) if "after" in found else (),
         _whole(found | {"compute_us": found.get("compute_us", "0")}, "compute_us", 0, 10**7),
         schedule.word() if schedule else "",
+        _whole(found, "batch", 1, MAX_BATCH_BYTES) if "batch" in found else 0,
     )
 
 

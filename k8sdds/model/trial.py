@@ -283,6 +283,8 @@ class Cell(MachineSettings):
 
 AXES: Mapping[str, Axis] = axes(Cell)
 """The settings of a trial, by their name."""
+OF_EACH_FLOW = ("reliability", "batch_bytes")
+"""Settings that the text of a graph states of each flow, and that an application may choose."""
 _OPTIONS = {name for name, axis in AXES.items() if axis.scope in (NETWORK, MACHINE)} - {"network", "link"}
 """Those that a network and its nodes are built with, like options of the network. Of the links, that is the MTU."""
 

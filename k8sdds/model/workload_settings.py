@@ -260,7 +260,7 @@ class WorkloadSettings(Strict):
         Axis(
             DDS,
             lambda v: f"batches of {payload(v)}" if v else "no batching",
-            graph="refused",
+            graph="stated",
             choice=[0],
             choice_as="size of a batch in bytes; 0: no batching. A flow of which less than two samples fit has"
             " none",

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis import selection
-from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict, judge_flows
+from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict
 from k8sdds.analysis.selection import TITLES
 from k8sdds.analysis.statistics import Contrast
-from k8sdds.model.application import Application, Optimize, Requirement
-from k8sdds.recommend import files
+from k8sdds.model.application import Application, Optimize
+from k8sdds.recommend import files, graph, values
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.recommend.next_step import next_step
 from k8sdds.report import export, formats
 from k8sdds.report.table import Cell, Table
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.grouping import Row
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,9 +45,6 @@ _AT_ONCE = (
     "All flows ran at the same time: each node of the application was one participant in a pod of its own."
 )
 _ALONE = "Each flow was measured alone, without the other flows."
-_OF_FLOWS = ["flow", "sent", "lost", "missed", "p50 delay", "p99 delay", "p99 age"]
-"""Heads of the table with what was measured of each flow of a graph."""
-_OF_CHAIN = ("delay_p50_us", "delay_p90_us", "delay_p99_us", "delay_max_us")
 _SIGNS: Mapping[Verdict, Cell] = {
     MET: Cell(sign="✓", mark="better", meaning=MET),
     NOT_MET: Cell(sign="✗", mark="worse", meaning=NOT_MET),
@@ -72,6 +66,7 @@ def data(answer: Answer) -> dict[str, Any]:
         "recommended": _option(answer.recommended),
         "runner_up": _option(answer.runner_up),
         "configurations": [_option(each) for each in answer.ranked],
+        "first_to_fail": _first_to_fail(answer),
         "worth": [
             {
                 "choice": worth.choice, "recommended": worth.recommended, "other": worth.other,
@@ -101,7 +96,7 @@ def show(answer: Answer, console: Console) -> None:
     for table in tables(answer):
         console.print()
         paragraph(console, table.caption, style="bold")
-        by_flow = answer.evidence.application.at_once and table.heads[:1] == ["flow"]
+        by_flow = answer.evidence.application.at_once and table.heads[:1] == [graph.FLOW]
         table.print(console, MAX_FLOWS if by_flow else MAX_ROWS)
     console.print()
     paragraph(console, _legend(answer), style="dim")
@@ -161,19 +156,19 @@ def lead(answer: Answer) -> list[str]:
                 f"The most promising is {name}, measured in {measured}.",
             ]
     if best.level is not None:
-        scale, unit = _cost_unit(application.optimize)
-        sentences.append(f"Its {TITLES[application.optimize]}: {_level(best.level, scale)} {unit}.")
+        scale, unit = values.cost_unit(application.optimize)
+        sentences.append(f"Its {TITLES[application.optimize]}: {values.level(best.level, scale)} {unit}.")
     if answer.runner_up is not None:
         second = answer.runner_up
         how = (
             "a test does not distinguish them"
             if second.tied
-            else f"{_percent(second.against, second.bounds)} %"
+            else f"{values.percent(second.against, second.bounds)} %"
         )
         how = "no repetition compares them" if second.against is None else how
         sentences.append(f"Runner-up: {second.option.describe(varied)} ({how}).")
-    if application.at_once and (first := _first_to_fail(best)):
-        sentences.append(f"The first to fail is {first}.")
+    if application.at_once:
+        sentences += graph.sentences(application, best)
     counts = [sum(each.verdict == verdict for each in answer.ranked) for verdict in (MET, UNDECIDED, NOT_MET)]
     ties = sum(each.tied and each.verdict == best.verdict for each in answer.ranked[1:])
     sentences.append(
@@ -196,12 +191,12 @@ def method(answer: Answer) -> list[str]:
     """State how it was judged."""
     evidence, application = answer.evidence, answer.evidence.application
     error, rounds = f"{100 * evidence.family_error:g} %", formats.count(evidence.rounds, "round")
+    confidence, comparing = values.confidence(answer.confidence), values.confidence(answer.comparing)
     return [
-        f"A requirement is met if its whole {_confidence(answer.confidence)} interval over repetitions is within the"
+        f"A requirement is met if its whole {confidence} interval over repetitions is within the"
         f" limit: a one-sided test at {error} after Bonferroni's correction over"
         f" {formats.count(evidence.competing, 'configuration')} and {rounds}. Intervals against the first configuration"
-        f" have {_confidence(answer.comparing)} confidence for the same reason; all others, and delays without a limit,"
-        " have 95 %.",
+        f" have {comparing} confidence for the same reason; all others, and delays without a limit, have 95 %.",
         "This holds for machines as they were during these repetitions. If their speed changes, repeat at other times.",
         "Configurations are compared within repetitions, directly or through others, with the spread of the trials of"
         " each, or that of all trials if it was measured once or twice; a tie is a difference that a one-sided t test"
@@ -216,27 +211,6 @@ def method(answer: Answer) -> list[str]:
 def _measured_flows(application: Application) -> str:
     """State what ran while a flow was measured."""
     return _AT_ONCE if application.at_once else _TOGETHER if application.together else _ALONE
-
-
-def _first_to_fail(best: Ranked) -> str:
-    """Return which requirement fails first: one that is not met or not known, or the nearest to its limit.
-
-    Empty without a requirement, or if all values are 0.
-    """
-    ranked = sorted(best.judgements, key=_urgency, reverse=True)
-    if not ranked or _urgency(ranked[0]) == (0, 0.0):
-        return ""
-    first = ranked[0]
-    if first.value is None:
-        return f"{first.requirement.describe()}, of which no value is known ({first.why})"
-    share = selection.share_of_limit(first.requirement, first.value)
-    return f"{first.requirement.describe()}, which is at {_number(100 * share)} % of its limit"
-
-
-def _urgency(judged: Judgement) -> tuple[int, float]:
-    """Return how soon a requirement fails: its verdict, whether it is known, and its value relative to the limit."""
-    share = 0.0 if judged.value is None else selection.share_of_limit(judged.requirement, judged.value)
-    return (2 if judged.verdict == NOT_MET else 1 if judged.value is None else 0), share
 
 
 def findings(answer: Answer) -> list[str]:
@@ -262,23 +236,24 @@ def findings(answer: Answer) -> list[str]:
 
 def tables(answer: Answer) -> list[Table]:
     """Return the tables of the answer."""
-    best, objective = answer.recommended, answer.evidence.application.optimize
+    best, application = answer.recommended, answer.evidence.application
+    objective = application.optimize
     if best is None:
         return []
     return [
         Table(
             f"Requirements of the {answer.role} configuration",
-            ["flow", "requirement", f"measured, {_confidence(answer.confidence)} interval", "n"],
+            ["flow", "requirement", f"measured, {values.confidence(answer.confidence)} interval", "n"],
             _requirement_rows(answer, best),
         ),
-        *_graph_tables(answer, best),
+        *(graph.tables(answer, best) if application.at_once else []),
         *([_worth_table(answer)] if answer.worth else []),
         Table(
             "Configurations, the best first",
             [
                 "configuration",
-                f"{TITLES[objective]}, {_cost_unit(objective)[1]}",
-                f"against the first, %, {_confidence(answer.comparing)} interval",
+                f"{TITLES[objective]}, {values.cost_unit(objective)[1]}",
+                f"against the first, %, {values.confidence(answer.comparing)} interval",
             ],
             [_ranking_row(answer, each) for each in answer.ranked],
         ),
@@ -287,13 +262,13 @@ def tables(answer: Answer) -> list[Table]:
 
 def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
     """Return the requirements by flow, with the percentiles that are stated in any case."""
+    application, order = answer.evidence.application, list(METRICS)
     rows: list[list[Cell]] = []
-    order = list(METRICS)
     judged = [*best.judgements, *best.delays]
     for where in dict.fromkeys(each.requirement.where for each in judged):
         own = [each for each in judged if each.requirement.where == where]
         for each in sorted(own, key=lambda each: order.index(each.requirement.metric)):
-            measured = Cell(_measured(answer, each))
+            measured = Cell(values.measured(application, each))
             if each.verdict == UNDECIDED and each in best.judgements:
                 more = f"; {formats.count(each.further, 'more repetition')}" if each.further else ""
                 more = f"; measure trials of {each.longer_s:g} s" if each.longer_s else more
@@ -302,56 +277,18 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
                 measured = replace(measured, small=each.why)
             sign = _SIGNS[each.verdict] if each in best.judgements else _NO_SIGN
             rows.append([replace(sign, text=where), Cell(each.requirement.text), measured, Cell(str(each.n))])
-    if answer.evidence.application.at_once:
+    if application.at_once:
         # There may be hundreds: first those that matter.
         signs = [_SIGNS[verdict].sign for verdict in (NOT_MET, UNDECIDED, MET)] + [_NO_SIGN.sign]
         rows.sort(key=lambda row: signs.index(row[0].sign))
     return rows
 
 
-def _graph_tables(answer: Answer, best: Ranked) -> list[Table]:
-    """Return what was measured of each flow and each chain of a graph; none without one."""
-    application = answer.evidence.application
-    if not application.at_once:
-        return []
-    trials, role = best.option.trials, answer.role
-    repetitions = formats.count(best.option.repetitions, "repetition")
-    of_flow = ("delay_p50_us", "delay_p99_us", "age_p99_us")
-    flows = [
-        [
-            Cell(flow.name),
-            *(Cell(f"{_count(trials[flow.name], key):,}") for key in ("sent", "lost", "deadline_missed")),
-            *_means(answer, trials, flow.name, of_flow),
-        ]
-        for flow in application.flows
-    ]
-    tables = [Table(f"Flows of the {role} configuration, sums and means of {repetitions}", _OF_FLOWS, flows)]
-    graph = application.graph()
-    chains = [
-        [Cell(chain.name, " → ".join(graph.chain(chain.to))), *_means(answer, trials, chain.name, _OF_CHAIN)]
-        for chain in application.chains
-    ]
-    heads = ["chain", *(METRICS[metric].title.replace(" delay", "") for metric in _OF_CHAIN)]
-    chained = Table(f"Chains of the {role} configuration, from when the origin was due", heads, chains)
-    return [*tables, *([chained] if chains else [])]
-
-
-def _count(rows: Sequence[Row], key: str) -> int:
-    return sum(int(row[key] or 0) for row in rows)
-
-
-def _means(
-    answer: Answer, trials: Mapping[str, Sequence[Row]], name: str, metrics: Sequence[str]
-) -> list[Cell]:
-    """Return the mean of each metric of a flow or chain over repetitions; `–` if it is not known."""
-    wanted = [Requirement(name, metric, math.inf) for metric in metrics]
-    return [Cell(_mean(answer, each)) for each in judge_flows(wanted, trials)]
-
-
 def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
+    application = answer.evidence.application
     failing = [
         f"{'fails' if judged.verdict == NOT_MET else 'mean beyond'} {judged.requirement.describe()}"
-        f" ({_mean(answer, judged)})"
+        f" ({values.mean(application, judged)})"
         for judged in each.judgements
         if judged.value is not None and not judged.mean_is_within
     ]
@@ -364,12 +301,12 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
         reasons = {"all flows": next(iter(reasons.values()))}
     failing += [f"fails {flow}: {reason}" for flow, reason in reasons.items()]
     name = each.option.describe(answer.evidence.varied) or each.option.describe()
-    against = "" if each is answer.recommended else _percent(each.against, each.bounds)
+    against = "" if each is answer.recommended else values.percent(each.against, each.bounds)
     against += ", tied" if each.against and each.tied else ""
-    scale, _ = _cost_unit(answer.evidence.application.optimize)
+    scale, _ = values.cost_unit(application.optimize)
     return [
         replace(_SIGNS[each.verdict], text=name, small="; ".join(failing)),
-        Cell(_level(each.level, scale)),
+        Cell(values.level(each.level, scale)),
         Cell(against),
     ]
 
@@ -398,18 +335,18 @@ def _change(contrast: Contrast | None) -> Cell:
     mark = (
         "undecided" if low is None or high is None or low <= 1 <= high else "better" if high < 1 else "worse"
     )
-    return Cell(_percent(contrast, (low, high)), mark=mark)
+    return Cell(values.percent(contrast, (low, high)), mark=mark)
 
 
 def _figures(answer: Answer, folder: Path) -> list[Figure]:
-    best = answer.recommended
+    best, application = answer.recommended, answer.evidence.application
     if best is None:
         return []
     from k8sdds.report.figures import recommendation as draw
 
-    judged = [(judgement, _mean(answer, judgement)) for judgement in best.judgements]
-    found = [draw.requirements(judged, answer.role, _confidence(answer.confidence), folder)]
-    found += _graph_figure(answer, best, folder)
+    judged = [(judgement, values.mean(application, judgement)) for judgement in best.judgements]
+    found = [draw.requirements(judged, answer.role, values.confidence(answer.confidence), folder)]
+    found += graph.figure(answer, best, folder) if application.at_once else []
     points = {
         each.option.key: draw.Point(str(each.option.choices["network"]), each.verdict, scores)
         for each in answer.ranked
@@ -423,85 +360,9 @@ def _figures(answer: Answer, folder: Path) -> list[Figure]:
     return found
 
 
-def _graph_figure(answer: Answer, best: Ranked, folder: Path) -> list[Figure]:
-    """Draw the graph of the first configuration, with the requirements that its flows do not meet; none without one."""
-    application = answer.evidence.application
-    trials = next(iter(best.option.trials.values()), ())
-    if not application.at_once or not trials:
-        return []
-    from k8sdds.report.figures import graph as draw
-
-    last = {chain.name: chain.to for chain in application.chains}
-    failing: dict[str, list[str]] = {}
-    for judged in best.judgements:
-        if judged.verdict == NOT_MET and (name := judged.requirement.flow):
-            failing.setdefault(last.get(name, name), []).append(judged.requirement.text)
-    named = {name: node.on for name, node in application.nodes.items() if node.on}
-    machines = named or draw.machines_of(trials)
-    drawn = draw.Drawn(application.graph(), trials, machines, failing, lanes=bool(named))
-    title = f"Nodes and flows of the {answer.role} configuration"
-    return [draw.draw(drawn, title, "recommendation-graph", "recommendation", folder)]
-
-
 def _scores(answer: Answer, each: Ranked) -> dict[Optimize, Contrast]:
     levels = {quantity: fit.level(each.option.key) for quantity, fit in answer.fits.items()}
     return {quantity: level for quantity, level in levels.items() if level is not None}
-
-
-def _measured(answer: Answer, judgement: Judgement) -> str:
-    """Return a value with its interval and its unit; all delays of an application have the same one."""
-    if judgement.value is None:
-        return "–"
-    unit, scale = METRICS[judgement.requirement.metric].unit, 1.0
-    if unit == "µs" and _is_slow(answer):
-        unit, scale = "ms", 1e-3
-    text = f"{_number(scale * judgement.value)}\N{NO-BREAK SPACE}{'%' if unit.startswith('%') else unit}"
-    if judgement.low is None or judgement.high is None:
-        return text
-    # The interval of two very different values has bounds that nobody can use.
-    most, least = 1000 * judgement.value, judgement.value / 1000
-    low = "0" if judgement.low < least else _number(scale * judgement.low)
-    high = f"over {_number(scale * most)}" if 0 < most < judgement.high else _number(scale * judgement.high)
-    return f"{text} [{low}, {high}]"
-
-
-def _mean(answer: Answer, judgement: Judgement) -> str:
-    return _measured(answer, judgement).partition(" [")[0]
-
-
-def _number(value: float) -> str:
-    # As many digits as limits have, so that no bound looks as if it were on the other side of one.
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" if value >= 10 else f"{value:.3g}"
-
-
-def _is_slow(answer: Answer) -> bool:
-    """Return whether delays are in milliseconds: the limits of an application are in the order of its delays."""
-    requirements = answer.evidence.application.requirements
-    limits = [requirement.limit for requirement in requirements if requirement.metric.startswith("delay_")]
-    return max(limits, default=1000) >= 1000
-
-
-def _confidence(confidence: float) -> str:
-    return f"{100 * confidence:.4g} %"
-
-
-def _level(level: Contrast | None, scale: float) -> str:
-    if level is None:
-        return "–"
-    low, high = (None if bound is None else scale * bound for bound in level.interval())
-    return formats.level(scale * level.ratio, low, high)
-
-
-def _cost_unit(optimize: Optimize) -> tuple[float, str]:
-    return (1, "% of one core") if optimize == "cpu" else (100, "% of the limit")
-
-
-def _percent(contrast: Contrast | None, bounds: tuple[float | None, float | None]) -> str:
-    """Return a change with its interval in percent, such as `+30 [+27, +33]`."""
-    if contrast is None:
-        return "not compared"
-    low, high = (None if ratio is None else 100 * (ratio - 1) for ratio in bounds)
-    return formats.change(100 * (contrast.ratio - 1), low, high)
 
 
 def _option(each: Ranked | None) -> dict[str, Any] | None:
@@ -523,6 +384,14 @@ def _option(each: Ranked | None) -> dict[str, Any] | None:
         ],
         "delays": [_judgement(j) for j in each.delays],
     }  # fmt: skip
+
+
+def _first_to_fail(answer: Answer) -> dict[str, Any] | None:
+    application, best = answer.evidence.application, answer.recommended
+    if not application.at_once or best is None or (first := graph.first_to_fail(best)) is None:
+        return None
+    full = graph.limit(application, best, first)
+    return _judgement(first) | {"limited_by": asdict(full) if full else None}
 
 
 def _judgement(judged: Judgement) -> dict[str, Any]:

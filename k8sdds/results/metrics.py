@@ -191,7 +191,7 @@ class Metrics(BaseModel):
         " subscribers used: most nodes are both", only=SOME_TESTS)
     by_node: dict[str, Any] | None = column("CPU", "supervisor",
         "What each node of a graph used in the measured interval: its `machine` (a node of the testbed), `cpu_percent` of one"
-        " core, with the time that it spun until samples were due, `throttled_percent` (time for which its quota stopped"
+        " core without the time that it spun until samples were due, `cores_percent` (the same of all nodes on its cores, in percent of these), `throttled_percent` (time for which its quota stopped"
         " it), `rss_bytes` (peak), `sent_mbps` and `received_mbps` of its pod with headers, and the `packets`, `interface_drops`, UDP `datagrams` received, `receive_buffer_errors` and"
         " `send_buffer_errors` of its pod, with the network `host` those of the machine; null: unknown", only=SOME_TESTS)
     delay_count: int | None = column("delay", "subscribers", "Number of measured delays, over all subscribers")

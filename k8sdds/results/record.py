@@ -309,6 +309,7 @@ class _OfFlow(Shape):
 class _OfNode(Shape):
     machine: str | None = None
     cpu_percent: Number = None
+    cores_percent: Number = None
     throttled_percent: Number = None
     rss_bytes: Count = None
     sent_mbps: Number = None

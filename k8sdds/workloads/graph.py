@@ -17,7 +17,7 @@ from k8sdds.perftest.command import Load
 from k8sdds.results import aggregate, histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.workloads import latencies, paced
-from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.outputs import TrialOutputs, spin_percent
 from k8sdds.workloads.protocol import RATE_MISSED, Workload
 
 if TYPE_CHECKING:
@@ -172,15 +172,25 @@ def _reports(outputs: TrialOutputs) -> dict[str, Reports]:
 
 def _by_node(outputs: TrialOutputs) -> dict[str, dict[str, Any]]:
     """Return what each node of the graph used in the measured interval, and what its pod dropped."""
-    return {
-        node.name: {"machine": outputs.measurement.nodes.get(participant.name, (None,))[0]}
-        | _of_node(outputs.meters_of(participant))
-        for participant, node in outputs.trial.cell.graph_nodes.items()
-    }
+    found: dict[str, dict[str, Any]] = {}
+    cores: dict[str, tuple[str | None, tuple[int, ...]]] = {}
+    for participant, node in outputs.trial.cell.graph_nodes.items():
+        meters = outputs.meters_of(participant)
+        place, machine = outputs.measurement.nodes.get(participant.name, (None, None))
+        cores[node.name] = machine, tuple(meters.get("cpus") or ())
+        spun = spin_percent(outputs.summaries.get(participant)) or 0.0
+        found[node.name] = {"machine": place} | _of_node(meters, spun)
+    for name, own in found.items():
+        sharing = [found[other]["cpu_percent"] for other in found if cores[other] == cores[name]]
+        own["cores_percent"] = aggregate.ratio(aggregate.complete_total(sharing), len(cores[name][1]))
+    return found
 
 
-def _of_node(meters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node's part of `by_node` by the readings of its supervisor; None for what they do not have."""
+def _of_node(meters: Mapping[str, Any], spun_percent: float) -> dict[str, Any]:
+    """Return a node's part of `by_node` by the readings of its supervisor; None for what they do not have.
+
+    `spun_percent` is how long it spun until samples were due, in percent of a core.
+    """
     network, duration_s = meters.get("network") or {}, (meters.get("interval") or {}).get("duration_s")
     interfaces = [
         own for name, own in (meters.get("interfaces") or {}).items() if name != "lo" and own is not None
@@ -190,8 +200,9 @@ def _of_node(meters: Mapping[str, Any]) -> dict[str, Any]:
         for key in ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_dropped", "rx_dropped")
     }
     megabits = (duration_s or 0) * 1e6 / 8
+    used = aggregate.ratio(meters.get("cpu_s"), duration_s, 100)
     return {
-        "cpu_percent": aggregate.ratio(meters.get("cpu_s"), duration_s, 100),
+        "cpu_percent": None if used is None else max(used - spun_percent, 0.0),
         "throttled_percent": aggregate.ratio(meters.get("throttled_s"), duration_s, 100),
         "rss_bytes": meters.get("memory_peak_bytes"),
         "sent_mbps": aggregate.ratio(counted["tx_bytes"], megabits),

@@ -165,3 +165,10 @@ def percent(meters: dict[str, Any], seconds: float | None) -> float | None:
     """Return a time in percent of the interval over which the meters were read."""
     duration = cpu_interval_s(meters)
     return seconds / duration * 100 if seconds is not None and duration else None
+
+
+def spin_percent(summary: Summary | None) -> float | None:
+    """Return how long a publisher spun until samples were due, in percent of its interval; None if it is unknown."""
+    if summary is None or summary["pacer_spin_s"] is None or not summary["measured_s"]:
+        return None
+    return float(summary["pacer_spin_s"] / summary["measured_s"] * 100)

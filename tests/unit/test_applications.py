@@ -104,6 +104,9 @@ def test_choices_without_effect_on_a_flow_share_its_cell() -> None:
     }
     assert {(cell.transport, cell.message_bytes) for cell in commands} == {("unicast", "auto")}
     assert {cell.batch_bytes for cell in commands} == {0, 4096}
+    flows[1]["batch_bytes"] = 1024
+    known = candidates_of(application(flows=flows, choices=choices)).measurable
+    assert {candidate.cells[1].batch_bytes for candidate in known} == {1024}
 
 
 def test_the_other_flows_run_as_the_background() -> None:

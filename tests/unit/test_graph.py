@@ -26,6 +26,7 @@ from k8sdds.model.measurement import ClockError, Inputs, ParticipantPaths
 from k8sdds.model.placement import crossing, same_node
 from k8sdds.model.trial import AXES, Cell, Endpoint, Participant, Trial
 from k8sdds.recommend import evidence, files, results
+from k8sdds.recommend import graph as graph_answer
 from k8sdds.recommend.answer import answer
 from k8sdds.report.figures import details
 from k8sdds.results import histograms
@@ -303,6 +304,25 @@ def test_a_configuration_is_one_cell_whose_participants_are_the_nodes(tmp_path: 
     assert not contradictions.of_cell(cell)
 
 
+def test_batches_are_stated_for_each_flow_that_has_some(tmp_path: Path) -> None:
+    text = FILE.replace(
+        "middleware: cyclonedds", "middleware: [cyclonedds, zenoh, fastdds], batch_bytes: [0, 1000]"
+    )
+    found = candidates(applications.experiment(load(tmp_path, text)))
+    plain, batched = (
+        next(each.cells[0] for each in found.measurable if dict(each.choices)["batch_bytes"] == size)
+        for size in (0, 1000)
+    )
+    assert (plain.graph, plain.batch_bytes, batched.batch_bytes) == (TEXT, 0, 1000)
+    lines = dict(zip(("scan", "imu", "command"), batched.graph.splitlines()[1:4], strict=True))
+    assert [name for name, line in lines.items() if line.endswith(" batch 1000")] == ["imu", "command"]
+    assert graph.parse(batched.graph).text() == batched.graph
+    chosen = {(each.cells[0].middleware, each.cells[0].batch_bytes) for each in found.measurable}
+    assert chosen == {("cyclonedds", 0), ("cyclonedds", 1000), ("zenoh", 0), ("fastdds", 0)}
+    own = load(tmp_path, text.replace("payload_bytes: 64\n", "payload_bytes: 64\n    batch_bytes: 0\n"))
+    assert " batch 1000" not in own.graph(batch_bytes=1000).flow("imu").text()
+
+
 def test_ids_follow_from_the_content_of_the_graph(tmp_path: Path) -> None:
     cell = cell_of(load(tmp_path))
     described = FILE.replace("name: robot", "name: other").replace("missed_percent: 50", "missed_percent: 5")
@@ -320,7 +340,8 @@ def test_ids_follow_from_the_content_of_the_graph(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("reliability: best-effort", "a graph states the reliability of each flow"),
+        ("reliability: best-effort", "reliability: a graph states it for each flow"),
+        ("batch_bytes: 4096", "batch_bytes: a graph states it for each flow"),
         ("publishers: 2", "a graph states what is sent, and by which participants: leave out publishers"),
         ("rate: 7", "leave out rate"),
     ],
@@ -735,19 +756,24 @@ def test_the_first_to_fail_is_one_that_failed(recording: Recording, tmp_path: Pa
     change(recording, "sub1", "command", sent=68, received=68, missed=0)
     record = recording.record()
     experiment = applications.experiment(load(tmp_path))
-    kept = ("by_flow", "sent", "received", "lost", "lost_percent", "tail_episodes", "missing")
+    kept = ("by_flow", "by_node", "sent", "received", "lost", "lost_percent", "tail_episodes", "missing")
     run = folder(tmp_path / "run", experiment, **{key: record[key] for key in kept})
     found = answer(evidence.of_own_run(run, experiment))
     first = next(sentence for sentence in results.lead(found) if sentence.startswith("The first to fail"))
     assert first == "The first to fail is command: 98 % of 100 samples/s, which is at 3,300 % of its limit."
+    assert results.data(found)["first_to_fail"]["limited_by"] == {
+        "what": "queue",
+        "seen": "planner sent 75 % of the samples of command more than a period late, or never",
+        "change": "Publish the flows of planner from several nodes, or make command best-effort if it may lose some",
+    }
     requirements, *_ = results.tables(found)
     signs = [row[0].sign for row in requirements.rows]
     assert signs[:2] == ["✗", "?"] and "?" not in signs[2:]
     # Without the one that failed, the unknown one is the worst case.
     judged = [each for each in found.ranked[0].judgements if each.verdict != NOT_MET]
-    text = results._first_to_fail(replace(found.ranked[0], judgements=tuple(judged)))
+    text, *_ = graph_answer.sentences(load(tmp_path), replace(found.ranked[0], judgements=tuple(judged)))
     assert text.startswith(
-        "reaction: p50 chain <= 1 s, of which no value is known (66 % of the values are missing"
+        "The first to fail is reaction: p50 chain <= 1 s, of which no value is known (66 % of the values are missing"
     )
 
 

@@ -26,7 +26,7 @@ from k8sdds.cli.app import app
 from k8sdds.deploy.tuning import load as load_tuning
 from k8sdds.model.application import Requirement
 from k8sdds.model.link_choice import LinkChoice
-from k8sdds.recommend import evidence, files, results
+from k8sdds.recommend import evidence, files, results, values
 from k8sdds.recommend.answer import Answer, answer, of_run
 from k8sdds.recommend.next_step import next_step
 from k8sdds.results.record import TrialRecord
@@ -271,7 +271,7 @@ def test_delays_have_the_unit_of_their_limits_and_signs_of_their_verdicts(tmp_pa
         assert rows[flow, "p50 delay"][0] == " " and "ms [" in rows[flow, "p50 delay"][1]
     assert ("commands", "p90 delay") in rows and ("camera", "p90 delay") not in rows
     blind = Judgement(Requirement("camera", "blind_ms", 500, text=""), "met", 312.4, 290.1, 340.0, 5, None)
-    assert results._measured(found, blind) == "312.4\N{NO-BREAK SPACE}ms [290.1, 340]"
+    assert values.measured(found.evidence.application, blind) == "312.4\N{NO-BREAK SPACE}ms [290.1, 340]"
     measured = TrialRecord(delay_p90_us=33_012.3, deadline_missed_percent=2)
     assert find("paced").describe(measured) == "delay p90 33.0 ms, 2.00 % missed the deadline", (
         "as on the way"

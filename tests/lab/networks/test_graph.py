@@ -35,7 +35,7 @@ APPLICATION = {
     },
     "chains": [{"name": "reaction", "from": "scan", "to": "command", "delay": "p50 <= 10 s"}],
     "choices": {"networks": "flannel-vxlan", "middleware": ["cyclonedds", "fastdds"], "receive_mode": "listener",
-                "transport": "unicast", "message_bytes": "auto"},
+                "transport": "unicast", "message_bytes": "auto", "batch_bytes": [0, 1000]},
     "repetitions": 1,
     "duration_s": 2,
 }  # fmt: skip
@@ -49,7 +49,8 @@ def test_each_node_receives_all_flows_at_once(k8sdds: Command, tmp_path: Path) -
     run, last = RunFolder.open(tmp_path / "run"), last_attempts(tmp_path / "run")
     assert [record["reason"] for record in last if not record["valid"]] == [], done.stderr
     assert done.returncode == UNDECIDED, done.stderr
-    assert {record["middleware"] for record in last} == {"cyclonedds", "fastdds"}
+    measured = sorted((record["middleware"], record["batch_bytes"]) for record in last)
+    assert measured == [("cyclonedds", 0), ("cyclonedds", 1000), ("fastdds", 0)]
     for record in last:
         flows = record["by_flow"]
         assert {name: list(flow["subscribers"]) for name, flow in flows.items()} == {

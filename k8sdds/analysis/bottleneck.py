@@ -1,0 +1,190 @@
+"""Find what limits a flow of a graph: CPU time, the network, or a queue in front of a node."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from statistics import fmean
+from typing import Any, Literal
+
+from k8sdds.model.graph import Graph
+from k8sdds.results.aggregate import mean
+from k8sdds.system.grouping import Row
+
+FULL_PERCENT = 90
+"""Use of a resource from which on it is full: what waits for it grows without bound as the use nears 100 %."""
+THROTTLED_PERCENT = 1
+"""Time in which a CPU limit stops a node, from which on it is a limit: the share of samples above a p99."""
+UNSENT_PERCENT = 1
+"""Share of the samples of a flow that were late or never sent, from which on its publisher is a limit."""
+SHOWN = 3
+"""Nodes that one line names."""
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """A resource that was full while a flow was measured."""
+
+    what: Literal["CPU", "network", "queue"]
+    seen: str
+    """What counters show, with numbers."""
+    change: str
+    """What to change, in the words of the application file."""
+
+    @property
+    def limits(self) -> str:
+        """State which resource it is."""
+        return {"CPU": "CPU time", "network": "The network", "queue": "A queue"}[self.what] + " limits it"
+
+
+def find(graph: Graph, flows: Sequence[str], trials: Sequence[Row]) -> Bottleneck | None:
+    """Return what limits flows that follow from each other, by trials of the whole graph; None if no counter shows it.
+
+    What causes the most other effects is first: a node without CPU time also fills its queues.
+    """
+    path = _Path(graph, flows, trials)
+    rules = (_computing, _throttled, _busy_nodes, _busy_cores, _links, _busy_machine, _buffers, _late)
+    return next(chain.from_iterable(rule(path) for rule in rules), None)
+
+
+def of_budget(trials: Sequence[Row]) -> Bottleneck | None:
+    """Return the node of the testbed that uses the most CPU time, with the nodes of the graph that run there."""
+    used: dict[str, list[float]] = defaultdict(list)
+    for trial in trials:
+        for place, parts in (trial["nodes_cpu"] or {}).items():
+            used[place].append(sum(parts.values()))
+    if not used:
+        return None
+    busiest = max(used, key=lambda place: fmean(used[place]))
+    own: dict[str, list[float]] = defaultdict(list)
+    for trial in trials:
+        for name, node in (trial["by_node"] or {}).items():
+            if node["machine"] == busiest and node["cpu_percent"] is not None:
+                own[name].append(node["cpu_percent"])
+    most = sorted(own, key=lambda name: -fmean(own[name]))[:SHOWN]
+    named = ", ".join(f"{name} {fmean(own[name]):.3g} %" for name in most)
+    seen = (
+        f"{busiest} uses {fmean(used[busiest]):.3g} % of a core, of it {named or 'its nodes an unknown part'}"
+    )
+    return Bottleneck("CPU", seen, "Run some of them on another machine (`on`), or lower sizes and rates")
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The nodes through which samples of flows that follow from each other pass."""
+
+    graph: Graph
+    flows: Sequence[str]
+    trials: Sequence[Row]
+
+    @cached_property
+    def nodes(self) -> list[str]:
+        ends = [node.name for node in self.graph.subscribers(self.flows[-1])]
+        return list(dict.fromkeys([*(self.graph.publisher(flow).name for flow in self.flows), *ends]))
+
+    @cached_property
+    def machines(self) -> set[Any]:
+        """The nodes of the testbed on which these nodes run."""
+        return {own["machine"] for node in self.nodes for own in self.readings(node)}
+
+    def readings(self, node: str) -> list[dict[str, Any]]:
+        """Return what was read of a node in each trial."""
+        return [own for trial in self.trials if (own := (trial.get("by_node") or {}).get(node))]
+
+    def mean(self, node: str, key: str) -> float:
+        return mean(own.get(key) for own in self.readings(node)) or 0.0
+
+    def total(self, node: str, key: str) -> int:
+        return sum(own.get(key) or 0 for own in self.readings(node))
+
+
+def _computing(path: _Path) -> Iterator[Bottleneck]:
+    graph = path.graph
+    for node in path.nodes:
+        needed = {
+            flow: 1e-4 * graph.flow(flow).compute_us * graph.rate(flow)
+            for flow in next(each for each in graph.nodes if each.name == node).publishes
+        }
+        if (percent := sum(needed.values())) >= FULL_PERCENT:
+            most = max(needed, key=lambda flow: needed[flow])
+            yield Bottleneck(
+                "CPU",
+                f"the one thread of {node} that computes and sends needs {percent:.0f} % of the time to compute",
+                f"Shorten compute_ms of {most}, lower the rate that it follows, or publish it from a node of its own",
+            )
+
+
+def _throttled(path: _Path) -> Iterator[Bottleneck]:
+    for node in path.nodes:
+        if (percent := path.mean(node, "throttled_percent")) >= THROTTLED_PERCENT:
+            seen = f"its CPU limit stopped {node} for {percent:.2g} % of the time"
+            yield Bottleneck("CPU", seen, "Raise cpu_quota")
+
+
+def _busy_nodes(path: _Path) -> Iterator[Bottleneck]:
+    for node in path.nodes:
+        if (percent := path.mean(node, "cpu_percent")) >= FULL_PERCENT:
+            change = f"Publish flows of {node} from several nodes, or lower their sizes and rates"
+            yield Bottleneck("CPU", f"{node} uses {percent:.0f} % of a core", change)
+
+
+def _busy_cores(path: _Path) -> Iterator[Bottleneck]:
+    for node in path.nodes:
+        if (percent := path.mean(node, "cores_percent")) >= FULL_PERCENT:
+            seen = f"{node} and the nodes on the same cores use {percent:.0f} % of these cores"
+            change = "Run fewer nodes there (`on`), use a machine with more cores, or lower sizes and rates"
+            yield Bottleneck("CPU", seen, change)
+
+
+def _links(path: _Path) -> Iterator[Bottleneck]:
+    change = "Lower sizes and rates, or run nodes that exchange much on one machine (`on`)"
+    if any(len(path.graph.subscribers(flow)) > 1 for flow in path.flows):
+        change += ", or allow transport: multicast"
+    for machine in sorted(map(str, path.machines)):
+        ways = [
+            way
+            for trial in path.trials
+            for way in ((trial.get("link_conditions") or {}).get(machine) or {}).values()
+        ]
+        if dropped := sum(way.get("queue_drops") or 0 for way in ways):
+            seen = f"the full queue of the link of {machine} dropped {dropped:,} packets"
+            yield Bottleneck("network", seen, change)
+        if lost := sum(way.get("lost") or 0 for way in ways):
+            resent = (
+                "Send smaller samples, which need fewer packets, or have lost ones sent again (reliability)"
+            )
+            yield Bottleneck("network", f"the link of {machine} lost {lost:,} packets", resent)
+    for node in path.nodes:
+        if packets := path.total(node, "interface_drops"):
+            yield Bottleneck("network", f"the interface of {node} dropped {packets:,} packets", change)
+
+
+def _busy_machine(path: _Path) -> Iterator[Bottleneck]:
+    percent = mean(trial.get("machine_cpu_percent") for trial in path.trials) or 0.0
+    if percent >= FULL_PERCENT:
+        change = "Stop other work on it, use more machines or cores, or lower sizes and rates"
+        yield Bottleneck("CPU", f"the machine uses {percent:.0f} % of all of its cores", change)
+
+
+def _buffers(path: _Path) -> Iterator[Bottleneck]:
+    for node in path.nodes:
+        for key, way in (("receive_buffer_errors", "receives"), ("send_buffer_errors", "sends")):
+            if dropped := path.total(node, key):
+                seen = f"the socket buffers of {node} had no room for {dropped:,} datagrams that it {way}"
+                change = "Allow a tuning set with larger socket buffers, or send smaller samples"
+                yield Bottleneck("queue", seen, change)
+
+
+def _late(path: _Path) -> Iterator[Bottleneck]:
+    for flow in path.flows:
+        own = [trial["by_flow"][flow] for trial in path.trials]
+        due = sum(each["scheduled"] or 0 for each in own)
+        waited = due - sum((each["sent"] or 0) - (each["late"] or 0) for each in own)
+        if due and (percent := 100 * waited / due) >= UNSENT_PERCENT:
+            node = path.graph.publisher(flow).name
+            seen = f"{node} sent {percent:.2g} % of the samples of {flow} more than a period late, or never"
+            change = f"Publish the flows of {node} from several nodes, or make {flow} best-effort if it may lose some"
+            yield Bottleneck("queue", seen, change)
