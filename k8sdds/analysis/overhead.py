@@ -10,6 +10,7 @@ from typing import Any
 from k8sdds.analysis import statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.statistics import Contrast
+from k8sdds.model.settings import SHARED_MEMORY
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row, by_columns, grouped
@@ -53,7 +54,8 @@ def overheads(best: list[Row], baseline: str | None, confidence: float = statist
     `seen` states whether the interval excludes 0 (None where n is 1). Only metrics on the log scale are compared.
     Pairs with a value of 0 are omitted, because their ratio has no meaning.
     """
-    cells = by_cell(best)
+    # Samples in shared memory use no network, and those of another network may have taken another way.
+    cells = by_cell([row for row in best if row["transport"] != SHARED_MEMORY])
     rows = []
     for key, trials in cells.items():
         base = cells.get((baseline, *key[1:]), []) if key[0] != baseline else []

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
 from k8sdds.analysis.profile import Profile
-from k8sdds.campaign import background, disturbances, node_cpu, validity
+from k8sdds.campaign import background, disturbances, memory_path, node_cpu, validity
 from k8sdds.model import graph
 from k8sdds.model.axis import DDS, axes
 from k8sdds.model.impairments import with_files
@@ -101,6 +101,11 @@ def _set_special(record: TrialRecord, outputs: TrialOutputs) -> None:
     cell = outputs.trial.cell
     if cell.realtime_priority or middleware.locks_memory(cell) or cell.dscp:
         record.execution = validity.execution(outputs)
+    if not cell.uses_network and record.valid:
+        way = memory_path.taken(outputs)
+        record.samples_by = way if isinstance(way, str) else None
+        if not record.received:
+            _remove_metrics(record, GROUPS)
     if cell.background:
         record.background_load = background.observed(outputs)
     if cell.capture:

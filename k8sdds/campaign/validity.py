@@ -10,7 +10,7 @@ from k8sdds import middleware, workloads
 from k8sdds.analysis import link_conditions
 from k8sdds.analysis import profile as profiles
 from k8sdds.analysis.profile import Profile
-from k8sdds.campaign import background
+from k8sdds.campaign import background, memory_path
 from k8sdds.model.ip_families import (
     ETHERNET_HEADER_BYTES,
     IP_AND_UDP_HEADERS_BYTES,
@@ -31,9 +31,6 @@ MULTICAST_SLACK_BYTES = 100_000
 
 LOCAL_SLACK_BYTES = 100_000
 """What a pod may receive from each subscriber on its node, itself included, without the network: discovery."""
-
-MEMORY_SHARE, MEMORY_SLACK_BYTES = 0.01, 100_000
-"""What interfaces may carry in a trial by shared memory: a share of the samples' bytes, and bytes of discovery."""
 
 UPLINK_SHARE, UPLINK_SLACK_BYTES = 0.5, 1_000_000
 """What the link to other nodes may carry while all participants are on one node: less than the samples, and what a node
@@ -63,7 +60,11 @@ def reason(outputs: TrialOutputs, profile: Profile | Reason | None = None) -> Re
 def accepted_failure(outputs: TrialOutputs) -> Reason | None:
     """Return the failure of participants that is the result of the trial; None if there is none."""
     workload, failed = workloads.find(outputs.trial.cell.test), _failed(outputs)
-    is_result = failed and (_is_loss(failed, outputs) or workload.is_result(failed, outputs))
+    is_result = failed and (
+        _is_loss(failed, outputs)
+        or workload.is_result(failed, outputs)
+        or memory_path.is_result(failed, outputs)
+    )
     return failed if is_result else None
 
 
@@ -192,7 +193,7 @@ def _not_verified(outputs: TrialOutputs) -> Reason | None:
         _lost_samples(outputs)
         or _silent_flow(outputs)
         or _other_links(outputs)
-        or (_not_on_network(outputs) if outputs.trial.cell.uses_network else _not_in_memory(outputs))
+        or (_not_on_network(outputs) if outputs.trial.cell.uses_network else memory_path.invalid(outputs))
         or _not_as_requested(outputs)
         or background.invalid(outputs)
     )
@@ -336,25 +337,6 @@ def _wrong_transport(outputs: TrialOutputs) -> Reason | None:
                 return Reason(
                     "not-on-wire", f"{participant} sent {out} bytes for {payload} bytes of multicast samples"
                 )
-    return None
-
-
-def _not_in_memory(outputs: TrialOutputs) -> Reason | None:
-    """Check that no interface of the publishers, loopback included, carried the samples of a trial without network."""
-    cell = outputs.trial.cell
-    received = sum(summary["received"] or 0 for summary in outputs.subscribers)
-    delivered = sum(outputs.delivered_bytes(it) or 0 for it in outputs.summaries_of(SUBSCRIBER))
-    references = received * middleware.find(cell.middleware).reference_bytes
-    limit = delivered * MEMORY_SHARE + references + MEMORY_SLACK_BYTES
-    for participant in outputs.summaries:
-        if not participant.publishes:
-            continue
-        interfaces = outputs.meters_of(participant).get("interfaces")
-        if not isinstance(interfaces, dict) or "lo" not in interfaces:
-            return Reason("no-proof", f"the interfaces of {participant} were not read")
-        carried = sum(counters["tx_bytes"] for counters in interfaces.values())
-        if carried > limit:
-            return Reason("not-in-memory", f"the interfaces of {participant} carried {carried} bytes")
     return None
 
 

@@ -14,7 +14,7 @@ from k8sdds.model.background import Background
 from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.link import Link
 from k8sdds.model.link_choice import LinkChoices
-from k8sdds.model.settings import MAX_NODES, NO_TUNING, Layout, Number, Placement
+from k8sdds.model.settings import MAX_NODES, NO_TUNING, DevShm, Layout, Number, Placement
 from k8sdds.model.workload_settings import WorkloadSettings
 
 MAX_DEFAULT_NODES = 10
@@ -137,6 +137,19 @@ class MachineSettings(WorkloadSettings):
         description="how participants are distributed over nodes; `same-node`: all on one, so that samples"
         " cross no link between nodes; or a mapping such as `{pub0: 0, sub0: 1}`"
         " (participant: node; on a cluster also the name or a label of a node)",
+    )
+    dev_shm: Annotated[
+        DevShm,
+        Axis(
+            POD,
+            lambda v: "shared /dev/shm" if v == "shared" else "a /dev/shm for each pod",
+            since=5,
+            any_in_claims=True,
+        ),
+    ] = Field(
+        default="shared",
+        description="with `transport: shared-memory`: whether the participants have one `/dev/shm`, or each has its"
+        " `own`, as pods have by default (lab); `k8sdds docs shared-memory`",
     )
     nodes: Annotated[
         int | None,

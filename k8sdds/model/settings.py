@@ -25,6 +25,7 @@ from k8sdds.system.yaml_text import nearest
 Reliability = Literal["reliable", "best-effort"]
 Transport = Literal["unicast", "multicast", "shared-memory"]
 SHARED_MEMORY: Final = "shared-memory"
+DevShm = Literal["shared", "own"]
 Layout = Literal["auto", "split", "same", "free"]
 Discovery = Literal["auto", "multicast", "peers", "server"]
 ReceiveMode = Literal["listener", "waitset", "spin"]
@@ -41,6 +42,8 @@ IMU_BYTES = 320
 """The only length of a sample in an Imu, which has no array of bytes: that of the message."""
 Placement = Literal["spread", "packed", "same-node"] | dict[str, int | str]
 SAME_NODE: Final = "same-node"
+HOST: Final = "host"
+"""The network of pods that use the nodes' own network."""
 NO_TUNING: Final = "none"
 
 DEFAULT_TEST, DEFAULT_MIDDLEWARE = "throughput", "cyclonedds"

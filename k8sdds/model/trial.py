@@ -17,7 +17,7 @@ from k8sdds.model.graph import GraphNode
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.link import STANDARD_MTU
 from k8sdds.model.machine_settings import MachineSettings, usual_nodes
-from k8sdds.model.settings import SAME_NODE, SHARED_MEMORY
+from k8sdds.model.settings import HOST, SAME_NODE, SHARED_MEMORY
 from k8sdds.model.workload_settings import usual_discovery, usual_qos
 from k8sdds.system.strict import Strict
 
@@ -159,6 +159,11 @@ class Cell(MachineSettings):
     def uses_network(self) -> bool:
         """Whether samples cross a network; otherwise they stay in the shared memory of one node."""
         return self.transport != SHARED_MEMORY
+
+    @property
+    def shows_path(self) -> bool:
+        """Whether the result includes which way samples took, because the pods may not reach each other's memory."""
+        return not self.uses_network and (self.network != HOST or self.dev_shm != "shared")
 
     @property
     def crosses_links(self) -> bool:

@@ -131,9 +131,14 @@ class _Flow(Shape):
         return self
 
 
+class _Exit(Shape):
+    reason: str | None = None
+
+
 class Summary(Shape):
     """The `k8sdds` object that a participant prints (docs/reference/perftest.md)."""
 
+    exit: _Exit | None = None
     middleware: _Middleware | None = None
     transport: _Transport | None = None
     qos: _Qos | None = None

@@ -52,6 +52,11 @@ class Summary:
     def __getitem__(self, key: str) -> Any:
         return self.data.get(key)
 
+    @property
+    def exit_reason(self) -> str:
+        """Why the participant ended."""
+        return (self.data.get("exit") or {}).get("reason") or ""
+
     def latency_us(self, kind: str, quantity: str) -> float | None:
         """Return a quantity of `latency_ns` or `loaded_latency_ns` in microseconds, or None."""
         values = self.data.get(kind)

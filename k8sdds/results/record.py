@@ -141,6 +141,9 @@ class Description(_Settings):
         "How each participant really ran at the end of the measured interval, or at its start if it ended before that was"
         " read, by participant: `threads` (number by scheduling policy and real-time priority), `locked_bytes`, `cpus`,"
         " and `dscp` (of all its sockets)", only=PROCESS)
+    samples_by: str | None = column("evidence", "supervisor",
+        "Which way samples took: `memory`, `network` (UDP, or TCP with Zenoh), or `nothing`, if participants discovered"
+        " each other, but no sample arrived", only="trials with `transport: shared-memory`")
     repetition: int | None = column("identity", "campaign", "Number of the repetition, starting at 0")
     duration_s: float | None = column("cell", "experiment", "Requested length of the measured interval")
     warmup_s: float | None = column("cell", "experiment", "Requested length of the warm-up before the measured interval")

@@ -106,7 +106,7 @@ OTHER_VALUE = {
     "message_type": "sensor_msgs/msg/Image",
     "realtime_priority": 10, "lock_memory": True, "dscp": 46, "layout": "same", "ip_families": "ipv6",
     "policies": 3, "link": {"rate_mbit": 100, "loss_percent": 0, "delay_us": 0}, "cpu_quota": 1.0,
-    "placement": "packed", "nodes": 4, "graph": "ab" * 32, "background": {"flows": 3, "kind": "udp", "rate_mbit": 2, "cpus": []},
+    "placement": "packed", "dev_shm": "own", "nodes": 4, "graph": "ab" * 32, "background": {"flows": 3, "kind": "udp", "rate_mbit": 2, "cpus": []},
 }  # fmt: skip
 """For each setting that neither the application nor its flow sets, a value other than the usual one."""
 

@@ -184,6 +184,9 @@ def test_participants_that_share_memory_are_containers_of_one_pod() -> None:
     shared = cell(network="host", middleware="fastdds", transport="shared-memory", subscribers=2)
     assert preflight.unsupported([shared], can_switch=False) == []
     assert preflight.placement_problems([shared], nodes()[:1], IMAGE) == [], "one node is enough"
+    for changes in ({"network": "flannel-vxlan"}, {"dev_shm": "own"}):
+        (problem,) = preflight.unsupported([shared.model_copy(update=changes)], can_switch=True)
+        assert "one pod" in problem.what and "--testbed lab" in problem.remedy
     (slot,) = set(placement.slots(shared, nodes()).values())
     assert slot.containers == ("pub0", "sub0", "sub1") and not slot.host, "with a network of its own"
     spec = pods.pod("x", slot, IMAGE, "c", pods.memory_bytes([shared]))["spec"]

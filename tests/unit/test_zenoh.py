@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from k8sdds import middleware, versions
-from k8sdds.campaign import applications, contradictions, launches, node_cpu, preflight, validity
+from k8sdds.campaign import applications, contradictions, launches, memory_path, node_cpu, preflight, validity
 from k8sdds.campaign.expansion import expand
 from k8sdds.discovery import Service
 from k8sdds.middleware import files as profiles
@@ -315,7 +315,7 @@ def test_interfaces_carry_only_where_samples_in_memory_are(
     pub, sub = map(Participant.named, ("pub0", "sub0"))
     outcomes = {"pub0": Outcome(pub, 0, {"interfaces": interfaces}), "sub0": Outcome(sub, 0, {})}
     summaries = {pub: Summary({"sent": 1000}), sub: Summary({"received": 1000})}
-    found = validity._not_in_memory(TrialOutputs(trial, Measurement(outcomes, None, {}), Path(), summaries))
+    found = memory_path.invalid(TrialOutputs(trial, Measurement(outcomes, None, {}), Path(), summaries))
     assert found is None if proven else found is not None and found.code == "not-in-memory"
 
 

@@ -11,12 +11,10 @@ from k8sdds import workloads
 from k8sdds.model.axis import MACHINE
 from k8sdds.model.link import Link
 from k8sdds.model.services import Via
+from k8sdds.model.settings import HOST
 from k8sdds.model.trial import AXES, IP_FAMILIES, Cell, NetworkMode, Trial
 from k8sdds.networks import find
 from k8sdds.testbeds import Block, repetitions
-
-HOST = "host"
-"""The network of pods that use the nodes' own network."""
 
 NodeNeeds = tuple[tuple[object, ...], Link]
 """Settings of the machines, and those of the links."""

@@ -14,14 +14,13 @@ from k8sdds.model.ip_families import TITLES, IpFamily
 from k8sdds.model.link import KERNEL
 from k8sdds.model.placement import same_node
 from k8sdds.model.services import ProxyMode
-from k8sdds.model.settings import SAME_NODE, NetworkChoice
+from k8sdds.model.settings import HOST, SAME_NODE, NetworkChoice
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.policies import API_GROUP
 from k8sdds.system import perf
 from k8sdds.system.errors import InputError, Problem
 from k8sdds.testbeds.cluster import permissions
-from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
 from k8sdds.testbeds.cluster.placement import assign, of_service
 from k8sdds.workloads import outage
@@ -66,6 +65,11 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     if "mtu" in cell.network_options and not can_switch:
         what = f"{label}: the mtu of an existing cluster network cannot be changed"
         yield what, "remove it, or measure on a cluster that `k8sdds deploy` built"
+    if cell.shows_path:
+        what = (
+            f"{label}: on clusters, trials by shared memory have one pod, whose containers share its /dev/shm"
+        )
+        yield what, "set networks to host and leave out dev_shm, or use --testbed lab"
     if cell.capture:
         yield "`capture` is available only in the lab", "remove it, or use --testbed lab"
 

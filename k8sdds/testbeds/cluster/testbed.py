@@ -17,13 +17,14 @@ from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.services import ProxyMode
+from k8sdds.model.settings import HOST
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find, with_engines
 from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds import Block, Testbed
 from k8sdds.testbeds.cluster import discovery, installed, links, namespace, permissions, pod_room, preflight
-from k8sdds.testbeds.cluster.blocks import HOST, count_switches, make_blocks, on_host
+from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks, on_host
 from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
 from k8sdds.testbeds.cluster.nodes import NodeInfo, cores, one_kernel, usable

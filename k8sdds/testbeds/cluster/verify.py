@@ -14,13 +14,13 @@ from typing import Any
 
 from k8sdds.kubernetes.exec_stream import CommandResult, ExecStream, StreamLost
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES, IpFamily
+from k8sdds.model.settings import HOST
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, host_and_port
 from k8sdds.networks import UNKNOWN, find
 from k8sdds.networks.cluster_install import PathEvidence
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import datapath
-from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.datapath import LinkCounters, PathEnd
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.nodes import NodeInfo

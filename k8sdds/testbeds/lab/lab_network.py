@@ -31,6 +31,9 @@ WORKERS = 4
 
 END_POLL_S = 0.02
 
+_OWN_SHM = ("sh", "-c", 'mount -t tmpfs -o mode=1777 k8sdds /dev/shm && exec "$@"', "sh")
+"""Command that starts another one with an empty `/dev/shm` of its own, instead of that of the sandbox."""
+
 
 class LabNetwork:
     """A lab network in a sandbox, which `close` closes. Its pods are processes in namespaces below it.
@@ -146,6 +149,7 @@ class LabNetwork:
                 argv = [
                     *self.sandbox.enter(attachment.namespace),
                     "unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child=SIGKILL", "--",
+                    *(_OWN_SHM if self.plan.cell.dev_shm == "own" else ()),
                     supervisor, "pause", "--mount-proc", "--hostname", name, "--notify-fd", str(notify),
                 ]  # fmt: skip
                 for folder in self.cgroups.get(name, ()):

@@ -37,6 +37,7 @@ def key_of(cell: Cell) -> Key:
         cell.link,
         cell.uses_network,
         cell.cpu_quota,
+        cell.dev_shm,
         services_of(cell),
         topology_of(cell),
     )
