@@ -64,7 +64,7 @@ _MEASURED = f"""\
 class FastDDS(K8sddsPerftest):
     """Fast DDS, with its discovery server."""
 
-    shared_memory = True
+    shared_memory = shares_memory_in_one_network = True
     auto_message_bytes = USUAL_MESSAGE_BYTES
     settings = K8sddsPerftest.settings - {"batch_bytes"}
     refusals = MappingProxyType(

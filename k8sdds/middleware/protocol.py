@@ -39,6 +39,8 @@ class Middleware(Program, Protocol):
     """The service by which participants discover each other with `discovery: server`; None if it has none."""
     shared_memory: bool = False
     """Whether it can send samples through shared memory."""
+    shares_memory_in_one_network: bool = False
+    """Whether it shares memory only within one network namespace: its addresses show which peers are on its host."""
     runs_graphs: bool = False
     """Whether its program runs the nodes of graphs."""
     locks_shared_memory: bool = False

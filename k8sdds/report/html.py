@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import missing
-from k8sdds.report import caveats, document, explore, fact_tables, formats, profiles, summary, tables, winner
+from k8sdds.report import (
+    caveats,
+    document,
+    explore,
+    fact_tables,
+    formats,
+    memory_paths,
+    profiles,
+    summary,
+    tables,
+    winner,
+)
 from k8sdds.report.content import Content
 from k8sdds.report.figures import inline_svg, missing_note, outages
 from k8sdds.report.table import Table
@@ -152,6 +163,7 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
             Section(name, titles[name], own.get(name, ()), name in _DETAILS, by_section.get(name, ()))
             for name in drawn
         ),
+        Section("memory", "Shared memory between pods", memory_paths.tables(content)),
         Section("runs", "Single runs", [one.table for one in tables.single_runs(content)]),
         Section("contrasts", "Settings compared within each network", tables.contrasts(content)),
         Section("limit", "Share of the machine's limit", tables.limits(content)),

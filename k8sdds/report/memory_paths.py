@@ -1,0 +1,103 @@
+"""Show which way the samples of trials by shared memory took, and which settings of pods let them share memory."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from k8sdds import middleware
+from k8sdds.analysis.conditions import UNIT
+from k8sdds.model.axis import payload
+from k8sdds.model.settings import HOST, SHARED_MEMORY
+from k8sdds.report import formats
+from k8sdds.report.content import Content
+from k8sdds.report.table import Cell, Table
+from k8sdds.report.tables import network
+from k8sdds.results import aggregate
+from k8sdds.system.grouping import Row, by_columns
+
+_MOUNTS = [{"name": "shm", "mountPath": "/dev/shm"}]
+ONE_POD: dict[str, Any] = {
+    "spec": {
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+        "containers": [
+            {"name": "publisher", "volumeMounts": _MOUNTS},
+            {"name": "subscriber", "volumeMounts": _MOUNTS},
+        ],
+    }
+}
+"""What lets all participants share memory: they are containers of one pod, with one user id."""
+
+_HOST_SHM = {"name": "shm", "hostPath": {"path": "/dev/shm"}}
+_CONTAINER = {"name": "publisher", "volumeMounts": _MOUNTS}
+OF_A_NODE: dict[str, Any] = {"spec": {"volumes": [_HOST_SHM], "containers": [_CONTAINER]}}
+ON_HOST: dict[str, Any] = {"spec": {"hostNetwork": True, **OF_A_NODE["spec"]}}
+"""What lets pods of a node share memory: with middlewares that need one network, and with others."""
+
+_HEADS = (
+    "middleware",
+    "network of the pods",
+    "/dev/shm",
+    "payload",
+    "samples by",
+    "Mbit/s",
+    "p50 µs",
+    "to share memory",
+)
+_MARKS = {"memory": "better", "nothing": "worse"}
+
+
+def tables(content: Content) -> list[Table]:
+    """Return the table of the ways, if the pods of a trial may not have shared memory."""
+    trials = [row for row in content.best if row["transport"] == SHARED_MEMORY and row["samples_by"]]
+    if all(row["network"] == HOST and row["dev_shm"] == "shared" for row in trials):
+        return []
+    groups = by_columns(trials, ("middleware", UNIT, "dev_shm", "payload_bytes"))
+    return [
+        Table(
+            "Shared memory between pods",
+            _HEADS,
+            [_row(content, key, groups[key]) for key in sorted(groups)],
+            _under(sorted({key[0] for key in groups})),
+            keys=3,
+        )
+    ]
+
+
+def _row(content: Content, key: tuple[Any, ...], trials: list[Row]) -> list[Cell]:
+    name, label, dev_shm, size = key
+    ways = Counter(row["samples_by"] for row in trials)
+    text = (
+        next(iter(ways)) if len(ways) == 1 else ", ".join(f"{way} ({n})" for way, n in sorted(ways.items()))
+    )
+    throughput = aggregate.mean(row["throughput_mbps"] for row in trials if row["test"] == "throughput")
+    latency = aggregate.mean(row["latency_p50_us"] for row in trials)
+    return [
+        Cell(name), network(content, label), Cell("shared" if dev_shm == "shared" else "its own"), Cell(payload(size)),
+        Cell(text, mark=_MARKS.get(text, "")), Cell(formats.number(throughput)), Cell(formats.number(latency)),
+        Cell("–" if text == "memory" else _missing(trials[0])),
+    ]  # fmt: skip
+
+
+def _missing(row: Row) -> str:
+    """Return which settings of the pods to change."""
+    same = middleware.find(row["middleware"]).shares_memory_in_one_network
+    missing = ["hostNetwork: true, or one pod"] if same and row["network"] != HOST else []
+    missing += ["one /dev/shm"] if row["dev_shm"] != "shared" else []
+    return "; ".join(missing) or "unknown"
+
+
+def _under(names: list[str]) -> str:
+    """Return what the ways mean, and the parts of pods that let each middleware share memory."""
+    texts = [
+        "memory: no interface of the publisher carried the samples. network: the middleware sent them by UDP, or Zenoh"
+        " by TCP, which these trials do not measure further. nothing: the participants discovered each other, but no"
+        " sample arrived; without these settings, disable shared memory in the middleware. All containers need the"
+        " same user id.",
+        f"Containers of one pod: {json.dumps(ONE_POD)}",
+    ]
+    for name in names:
+        same = middleware.find(name).shares_memory_in_one_network
+        texts.append(f"Pods of a node with {name}: {json.dumps(ON_HOST if same else OF_A_NODE)}")
+    return " · ".join(texts)

@@ -1,0 +1,45 @@
+"""Test which way samples take between pods of one node, by their networks and /dev/shm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+from tests.measuring import experiment, measured
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+SWEEP = """\
+  - networks: [host, flannel-hostgw]
+    test: [throughput, latency]
+    middleware: [fastdds, zenoh]
+    transport: shared-memory
+    dev_shm: [shared, own]
+    payload_bytes: 8192
+"""
+WAYS = {
+    ("fastdds", "host", "shared"): "memory",
+    ("fastdds", "host", "own"): "nothing",
+    ("fastdds", "flannel-hostgw", "shared"): "network",
+    ("fastdds", "flannel-hostgw", "own"): "network",
+    ("zenoh", "host", "shared"): "memory",
+    ("zenoh", "host", "own"): "network",
+    ("zenoh", "flannel-hostgw", "shared"): "memory",
+    ("zenoh", "flannel-hostgw", "own"): "network",
+}
+
+
+def test_the_way_of_samples_follows_from_the_pods(k8sdds: Command, tmp_path: Path) -> None:
+    records = measured(k8sdds, tmp_path, experiment(SWEEP, duration_s=0.3))
+    assert len(records) == 2 * len(WAYS)
+    for record in records:
+        pods = (record["middleware"], record["network"], record.get("dev_shm", "shared"))
+        assert record["samples_by"] == WAYS[pods], pods
+        metric = "throughput_mbps" if record["test"] == "throughput" else "latency_p50_us"
+        assert (record[metric] is not None) == (record["received"] > 0)
+        if WAYS[pods] == "nothing":
+            assert record["received"] == 0 and any("no-match" in text for text in record["warnings"])
+    report = (tmp_path / "out" / "report" / "report.html").read_text()
+    assert "Shared memory between pods" in report and "hostNetwork: true, or one pod" in report

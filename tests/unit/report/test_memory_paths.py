@@ -1,0 +1,57 @@
+"""Reports name what pods need to share memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.report import content, memory_paths
+from k8sdds.system import yaml_text
+from tests import run_folders as folders
+
+
+def rows(tmp_path: Path, **values: Any) -> list[list[str]]:
+    """Return the rows of the table of a run whose trials all have these values."""
+    plan = folders.Plan(("host", "flannel-vxlan"), (1024,), ("throughput",), 2, histograms=False)
+    run = folders.changed(folders.make(tmp_path / "run", plan), {"transport": "shared-memory"} | values)
+    return [
+        [cell.text for cell in row] for table in memory_paths.tables(content.read(run)) for row in table.rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("middleware", "dev_shm", "missing"),
+    [
+        ("fastdds", "shared", {"host": "unknown", "flannel-vxlan": "hostNetwork: true, or one pod"}),
+        (
+            "fastdds",
+            "own",
+            {"host": "one /dev/shm", "flannel-vxlan": "hostNetwork: true, or one pod; one /dev/shm"},
+        ),
+        ("zenoh", "own", {"host": "one /dev/shm", "flannel-vxlan": "one /dev/shm"}),
+    ],
+)
+def test_the_report_names_the_settings_to_change(
+    tmp_path: Path, middleware: str, dev_shm: str, missing: dict[str, str]
+) -> None:
+    found = rows(tmp_path, middleware=middleware, dev_shm=dev_shm, samples_by="network")
+    assert {row[1]: row[-1] for row in found} == missing
+    assert {(row[0], row[2], row[4]) for row in found} == {
+        (middleware, "shared" if dev_shm == "shared" else "its own", "network")
+    }
+
+
+def test_samples_in_memory_need_no_change(tmp_path: Path) -> None:
+    found = rows(tmp_path, middleware="zenoh", dev_shm="shared", samples_by="memory")
+    assert {row[-1] for row in found} == {"–"}
+
+
+def test_the_documentation_has_the_fragments_of_the_report() -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/shared-memory.md").read_text()
+    blocks = [yaml_text.load(block, "page") for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    for fragment in (memory_paths.ONE_POD, memory_paths.ON_HOST):
+        assert json.loads(json.dumps(fragment)) in blocks
