@@ -149,7 +149,7 @@ class MachineSettings(WorkloadSettings):
     ] = Field(
         default="shared",
         description="with `transport: shared-memory`: whether the participants have one `/dev/shm`, or each has its"
-        " `own`, as pods have by default (lab); `k8sdds docs shared-memory`",
+        " `own`, as pods have by default; `k8sdds docs shared-memory`",
     )
     nodes: Annotated[
         int | None,

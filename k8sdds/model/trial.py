@@ -166,6 +166,11 @@ class Cell(MachineSettings):
         return not self.uses_network and (self.network != HOST or self.dev_shm != "shared")
 
     @property
+    def in_one_pod(self) -> bool:
+        """Whether a cluster runs all participants in one pod, so that they share memory."""
+        return not self.uses_network and not self.shows_path
+
+    @property
     def crosses_links(self) -> bool:
         """Whether samples cross a link between nodes."""
         return self.uses_network and self.placement != SAME_NODE

@@ -103,7 +103,7 @@ class WorkloadSettings(Strict):
     ] = Field(
         default="unicast",
         description="whether a publisher sends a copy to each subscriber, or one for all. `shared-memory`: no network,"
-        " all participants on one node (`fastdds` or `zenoh`; on a cluster network `host`)",
+        " all participants on one node (`fastdds` or `zenoh`)",
     )
     reliability: Annotated[Reliability, Axis(DDS, str, in_captions=True, graph="stated")] = Field(
         default="reliable", description="whether lost samples are sent again"

@@ -162,3 +162,33 @@ def test_shared_memory_alone_needs_one_restricted_namespace(
     assert len(rows) == 2
     for row in rows:
         assert set(row["link_bytes"]["delivered_samples"]) == {"sub0", "sub1", "sub2"}
+
+
+OWN = """\
+name: own-memory
+repetitions: 1
+duration_s: 0.5
+warmup_s: 0.1
+sweeps:
+  - &own
+    networks: host
+    middleware: [fastdds, zenoh]
+    transport: shared-memory
+    dev_shm: [shared, own]
+    payload_bytes: 8192
+  - <<: *own
+    networks: flannel-vxlan
+    dev_shm: own
+"""
+
+
+def test_the_way_of_samples_follows_from_the_pods(k8sdds: Command, user: User, tmp_path: Path) -> None:
+    rows = measured(k8sdds, tmp_path, OWN, *user.options)
+    found = {
+        (row["middleware"], row["network"], row.get("dev_shm", "shared")): row["samples_by"] for row in rows
+    }
+    assert found == {
+        ("fastdds", "host", "shared"): "memory", ("zenoh", "host", "shared"): "memory",
+        ("fastdds", "host", "own"): "nothing", ("zenoh", "host", "own"): "network",
+        ("fastdds", "flannel-vxlan", "own"): "network", ("zenoh", "flannel-vxlan", "own"): "network",
+    }  # fmt: skip

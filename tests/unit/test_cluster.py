@@ -184,9 +184,6 @@ def test_participants_that_share_memory_are_containers_of_one_pod() -> None:
     shared = cell(network="host", middleware="fastdds", transport="shared-memory", subscribers=2)
     assert preflight.unsupported([shared], can_switch=False) == []
     assert preflight.placement_problems([shared], nodes()[:1], IMAGE) == [], "one node is enough"
-    for changes in ({"network": "flannel-vxlan"}, {"dev_shm": "own"}):
-        (problem,) = preflight.unsupported([shared.model_copy(update=changes)], can_switch=True)
-        assert "one pod" in problem.what and "--testbed lab" in problem.remedy
     (slot,) = set(placement.slots(shared, nodes()).values())
     assert slot.containers == ("pub0", "sub0", "sub1") and not slot.host, "with a network of its own"
     spec = pods.pod("x", slot, IMAGE, "c", pods.memory_bytes([shared]))["spec"]
@@ -200,8 +197,29 @@ def test_participants_that_share_memory_are_containers_of_one_pod() -> None:
     for box in spec["containers"]:
         assert box["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert "hostIPC" not in spec and spec["securityContext"]["runAsNonRoot"]
+    (problem,) = preflight.unsupported(
+        [shared.model_copy(update={"network": "flannel-vxlan"})], can_switch=True
+    )
+    assert "/dev/shm of their node" in problem.what and "--testbed lab" in problem.remedy
     (anywhere,) = set(placement.slots(shared, None).values())
     assert pods.pod("x", anywhere, IMAGE, "c", (1, 1))["spec"]["affinity"] == {}
+
+
+@pytest.mark.parametrize(("network", "host"), [("host", True), ("flannel-vxlan", False)])
+def test_participants_that_do_not_share_memory_are_pods_of_one_node(network: str, host: bool) -> None:
+    own = cell(network=network, middleware="fastdds", transport="shared-memory", dev_shm="own")
+    assert preflight.unsupported([own], can_switch=False) == []
+    (problem,) = preflight.placement_problems([own], [], IMAGE)
+    assert "dev_shm: own" in problem.what
+    slots = placement.slots(own, nodes())
+    assert {name: slot.containers for name, slot in slots.items()} == {"pub0": ("pub0",), "sub0": ("sub0",)}
+    assert len({slot.node for slot in slots.values()}) == 1
+    for slot in slots.values():
+        spec = pods.pod("x", slot, IMAGE, "c", (1, 1))["spec"]
+        (box,) = spec["containers"]
+        (name,) = [mount["name"] for mount in box["volumeMounts"] if mount["mountPath"] == "/dev/shm"]
+        assert {volume["name"]: volume["emptyDir"] for volume in spec["volumes"]}[name]["medium"] == "Memory"
+        assert spec.get("hostNetwork", False) == host and "nodeAffinity" in spec["affinity"]
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def prepared_options(cell: Cell) -> tuple[tuple[str, object], ...]:
 
 
 def on_host(cell: Cell) -> bool:
-    """Return whether the pods of a cell use the nodes' own network. Samples in shared memory use no network."""
-    return cell.network == HOST and cell.uses_network
+    """Return whether the pods of a cell use the nodes' own network. A pod that all participants share needs none."""
+    return cell.network == HOST and not cell.in_one_pod
 
 
 def _services(trial: Trial) -> tuple[int, Via] | None:

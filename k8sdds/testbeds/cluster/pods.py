@@ -44,7 +44,7 @@ class Slot:
     capabilities: tuple[str, ...] = ()
     """Linux capabilities that the pod has; none unless a trial requests them."""
     sharing: tuple[str, ...] = ()
-    """Participants that share memory, which only containers of one pod can; empty if the pod has one container."""
+    """Participants in a pod with a volume in memory as `/dev/shm`, which its containers share; empty if it has none."""
     interface: str = ""
     """Interface of the pod that is measured; empty means the one with the pod's address."""
     ip_family: IpFamily | None = None
@@ -58,16 +58,16 @@ class Slot:
 
     @classmethod
     def of(cls, participant: Participant, node: str, host: bool, cell: Cell) -> Slot:
-        """Return the slot of a participant. All participants of a trial in shared memory have the same slot."""
-        shares = not cell.uses_network
+        """Return the slot of a participant. Those that are to share memory are in one pod."""
+        members = cell.participants if cell.in_one_pod else () if cell.uses_network else (participant,)
         return cls(
-            participant=SHARED_MEMORY if shares else participant.name,
-            role="all" if shares else participant.short_role,
+            participant=SHARED_MEMORY if cell.in_one_pod else participant.name,
+            role="all" if cell.in_one_pod else participant.short_role,
             node=node,
             host=host,
             cpu_quota=cell.cpu_quota,
             capabilities=middleware.capabilities(cell),
-            sharing=tuple(member.name for member in cell.participants) if shares else (),
+            sharing=tuple(member.name for member in members),
             interface=find(cell.network).pod_interface,
             ip_family=cell.ip_family,
             attachment=cell.network_options.get("attachment", ""),
@@ -231,7 +231,7 @@ def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
         field = {"key": "metadata.name", "operator": "In", "values": [slot.node]}
         terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
         return {"nodeAffinity": {_REQUIRED: terms}}
-    if slot.sharing:
+    if len(slot.containers) > 1:
         return {}  # one pod has all participants
 
     def same_node_as(labels: dict[str, str]) -> dict[str, Any]:

@@ -65,11 +65,9 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     if "mtu" in cell.network_options and not can_switch:
         what = f"{label}: the mtu of an existing cluster network cannot be changed"
         yield what, "remove it, or measure on a cluster that `k8sdds deploy` built"
-    if cell.shows_path:
-        what = (
-            f"{label}: on clusters, trials by shared memory have one pod, whose containers share its /dev/shm"
-        )
-        yield what, "set networks to host and leave out dev_shm, or use --testbed lab"
+    if cell.shows_path and cell.dev_shm == "shared":
+        what = f"{label}: pods would share the /dev/shm of their node, in which k8sdds leaves no files"
+        yield what, "set networks to host, which measures containers of one pod, or use --testbed lab"
     if cell.capture:
         yield "`capture` is available only in the lab", "remove it, or use --testbed lab"
 
@@ -286,6 +284,7 @@ def placement_problems(
 def _need_nodes(cells: Sequence[Cell]) -> list[Problem]:
     settings = {
         "placement same-node": any(cell.placement == SAME_NODE for cell in cells),
+        "dev_shm: own": any(cell.shows_path for cell in cells),
         "background": any(cell.background for cell in cells),
     }
     return [
