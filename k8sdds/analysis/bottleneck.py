@@ -10,6 +10,7 @@ from itertools import chain
 from statistics import fmean
 from typing import Any, Literal
 
+from k8sdds.analysis.flows import mbit_between
 from k8sdds.model.graph import Graph
 from k8sdds.results.aggregate import mean
 from k8sdds.system.grouping import Row
@@ -45,7 +46,7 @@ def find(graph: Graph, flows: Sequence[str], trials: Sequence[Row]) -> Bottlenec
 
     What causes the most other effects is first: a node without CPU time also fills its queues.
     """
-    path = _Path(graph, flows, trials)
+    path = _Path(graph, flows, [trial for trial in trials if trial["by_flow"] and trial["by_node"]])
     rules = (_computing, _throttled, _busy_nodes, _busy_cores, _links, _busy_machine, _buffers, _late)
     return next(chain.from_iterable(rule(path) for rule in rules), None)
 
@@ -86,13 +87,14 @@ class _Path:
         return list(dict.fromkeys([*(self.graph.publisher(flow).name for flow in self.flows), *ends]))
 
     @cached_property
-    def machines(self) -> set[Any]:
-        """The nodes of the testbed on which these nodes run."""
-        return {own["machine"] for node in self.nodes for own in self.readings(node)}
+    def machines(self) -> dict[str, str]:
+        """The node of the testbed on which each node of the graph ran in the last trial."""
+        last = self.trials[-1]["by_node"] if self.trials else {}
+        return {node: own["machine"] for node, own in last.items() if own["machine"]}
 
     def readings(self, node: str) -> list[dict[str, Any]]:
         """Return what was read of a node in each trial."""
-        return [own for trial in self.trials if (own := (trial.get("by_node") or {}).get(node))]
+        return [own for trial in self.trials if (own := trial["by_node"].get(node))]
 
     def mean(self, node: str, key: str) -> float:
         return mean(own.get(key) for own in self.readings(node)) or 0.0
@@ -143,11 +145,17 @@ def _links(path: _Path) -> Iterator[Bottleneck]:
     change = "Lower sizes and rates, or run nodes that exchange much on one machine (`on`)"
     if any(len(path.graph.subscribers(flow)) > 1 for flow in path.flows):
         change += ", or allow transport: multicast"
-    for machine in sorted(map(str, path.machines)):
+    loads = mbit_between(path.graph, path.trials, path.machines, sent=True)
+    rates = [rate for trial in path.trials if (rate := trial["link_rate_mbit"])]
+    for machine in sorted({path.machines[node] for node in path.nodes if node in path.machines}):
+        busier = max(sum(load for pair, load in loads.items() if pair[end] == machine) for end in (0, 1))
+        if rates and busier >= FULL_PERCENT / 100 * max(rates):
+            seen = f"samples of {busier:.3g} Mbit/s in one direction, without headers, fill the link of {machine}"
+            yield Bottleneck("network", f"{seen}, which has {max(rates):g} Mbit/s", change)
         ways = [
             way
             for trial in path.trials
-            for way in ((trial.get("link_conditions") or {}).get(machine) or {}).values()
+            for way in ((trial["link_conditions"] or {}).get(machine) or {}).values()
         ]
         if dropped := sum(way.get("queue_drops") or 0 for way in ways):
             seen = f"the full queue of the link of {machine} dropped {dropped:,} packets"
@@ -163,7 +171,7 @@ def _links(path: _Path) -> Iterator[Bottleneck]:
 
 
 def _busy_machine(path: _Path) -> Iterator[Bottleneck]:
-    percent = mean(trial.get("machine_cpu_percent") for trial in path.trials) or 0.0
+    percent = mean(trial["machine_cpu_percent"] for trial in path.trials) or 0.0
     if percent >= FULL_PERCENT:
         change = "Stop other work on it, use more machines or cores, or lower sizes and rates"
         yield Bottleneck("CPU", f"the machine uses {percent:.0f} % of all of its cores", change)

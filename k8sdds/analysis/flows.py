@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.model.graph import Graph
 from k8sdds.model.trial import AXES
 from k8sdds.results import tidy
+from k8sdds.results.aggregate import mean, ratio
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row
 
@@ -55,6 +58,28 @@ def separate(trials: Iterable[Row]) -> list[Row]:
             own = of_flow(row | _NO_METRICS, last) if name == last else of_chain(row, last)
             by_name.setdefault(name, []).append(own | {"flow": name})
     return [*rows, *(row for own in by_name.values() for row in tidy.comparable(own))]
+
+
+def mbit_between(
+    graph: Graph, trials: Sequence[Row], machines: Mapping[str, str], sent: bool = False
+) -> dict[tuple[str, str], float]:
+    """Return the payload that flows deliver from each machine to each other one, or that is sent, in Mbit/s."""
+    loads: dict[tuple[str, str], float] = defaultdict(float)
+    for flow in graph.flows:
+        source = machines.get(graph.publisher(flow.name).name)
+        for node in graph.subscribers(flow.name):
+            end = machines.get(node.name)
+            if source and end and source != end:
+                per_s = [_per_s(row, flow.name, "" if sent else node.name) for row in trials]
+                loads[source, end] += 8e-6 * flow.mean_bytes * (mean(per_s) or 0)
+    return loads
+
+
+def _per_s(trial: Row, flow: str, subscriber: str) -> float | None:
+    """Return how many samples of a flow a subscriber received per second, or without one, how many were sent."""
+    own = trial["by_flow"][flow]
+    count = own["subscribers"].get(subscriber, {}).get("received") if subscriber else own["sent"]
+    return ratio(count, trial["measured_s"] or trial["duration_s"])
 
 
 def table(trials: Sequence[Row], run: str) -> list[Row]:

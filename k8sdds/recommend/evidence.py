@@ -64,6 +64,8 @@ class Option:
     """Valid trials by flow and by chain."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Why a flow does not work: the last invalid attempt if none is valid, or that no sample arrived."""
+    rejected: Mapping[str, Row] = field(default_factory=dict)
+    """The last invalid attempt of a flow without a valid one."""
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -154,17 +156,17 @@ def own_application(run: RunFolder) -> ApplicationExperiment | None:
 def of_own_run(run: RunFolder, experiment: ApplicationExperiment) -> Evidence:
     """Return the evidence of a run folder that measured the application."""
     rows = tidy.rows(run)
-    reasons = {row["cell_id"]: str(row["reason"] or "") for row in rows if not row["valid"]}
-    found = of_trials(experiment, tidy.best(rows), reasons, str(run.path))
+    invalid = {row["cell_id"]: row for row in rows if not row["valid"]}
+    found = of_trials(experiment, tidy.best(rows), invalid, str(run.path))
     return replace(found, command=tuple(map(str, run.campaign.get("command") or ())))
 
 
 def of_trials(
-    experiment: ApplicationExperiment, best: Sequence[Row], reasons: Mapping[str, str], source: str
+    experiment: ApplicationExperiment, best: Sequence[Row], invalid: Mapping[str, Row], source: str
 ) -> Evidence:
     """Return the evidence of the valid trials of a campaign that measured an application.
 
-    `reasons` are why attempts were invalid, by cell_id; `source` is where the trials are from.
+    `invalid` has the last invalid attempt by cell_id; `source` is where the trials are from.
     """
     by_cell: dict[str, list[Row]] = defaultdict(list)
     for row in best:
@@ -177,11 +179,13 @@ def of_trials(
         trials = trials_of(application, candidate.cell_ids, by_cell)
         parts = candidate.cell_ids * len(trials) if application.at_once else candidate.cell_ids
         cells = dict(zip(trials, parts, strict=True))
-        failed = {flow: reasons[cell] for flow, cell in cells.items() if not trials[flow] and cell in reasons}
-        failed |= _silent(trials)
+        rejected = {
+            flow: invalid[cell] for flow, cell in cells.items() if not trials[flow] and cell in invalid
+        }
+        failed = {flow: str(row["reason"] or "") for flow, row in rejected.items()} | _silent(trials)
         # Flows can share cells with other configurations, so a configuration counts only if all of its flows do.
         if all(rows or flow in failed for flow, rows in trials.items()):
-            options.append(Option(choices, trials, failed))
+            options.append(Option(choices, trials, failed, rejected))
         else:
             unmeasured.append(choices)
     search = experiment.search

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis import bottleneck, selection
 from k8sdds.analysis.bottleneck import Bottleneck
-from k8sdds.analysis.requirements import NOT_MET, Judgement, judge_flows
+from k8sdds.analysis.requirements import MET, NOT_MET, Judgement, judge_flows
 from k8sdds.model.application import Application, Requirement
 from k8sdds.recommend import values
 from k8sdds.recommend.answer import Answer, Ranked
@@ -43,8 +43,11 @@ def _urgency(judged: Judgement) -> tuple[int, float]:
 
 
 def limit(application: Application, best: Ranked, judged: Judgement) -> Bottleneck | None:
-    """Return what limits a requirement of a configuration; None if no counter shows it."""
-    trials = _trials(best)
+    """Return what limits a requirement of a configuration that is not met; None if it is, or no counter shows it."""
+    if judged.verdict == MET:
+        return None
+    # Without a valid trial, the counters of one that was rejected show why none is.
+    trials = _trials(best) or [*best.option.rejected.values()][:1]
     if not judged.requirement.flow:
         return bottleneck.of_budget(trials)
     graph = application.graph(with_schedules=False)
@@ -67,7 +70,7 @@ def sentences(application: Application, best: Ranked) -> list[str]:
     full = limit(application, best, first)
     if full is not None:
         found.append(f"{full.limits}: {full.seen}. {full.change}.")
-    elif first.verdict == NOT_MET:
+    elif first.verdict == NOT_MET or not _trials(best):
         found.append("No counter shows what limits it: no core, link or socket buffer of its nodes was full.")
     return found
 

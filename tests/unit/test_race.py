@@ -83,8 +83,8 @@ def found_by(search: Expansion, attempts: list[TrialRecord]) -> dict[str, Any]:
 
 def test_a_search_without_a_valid_trial_has_an_answer() -> None:
     search = search_of()
-    reasons = {trial.cell.cell_id: "no-match: pub0" for trial in search.trials("lab")}
-    found = answer(evidence.of_trials(application_of(search), [], reasons, "search"))
+    invalid = {trial.cell.cell_id: {"reason": "no-match: pub0"} for trial in search.trials("lab")}
+    found = answer(evidence.of_trials(application_of(search), [], invalid, "search"))
     assert found.verdict == NOT_MET and found.ranked
 
 

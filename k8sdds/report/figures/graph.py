@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from k8sdds.analysis.flows import of_flow
+from k8sdds.analysis.flows import mbit_between, of_flow
 from k8sdds.analysis.requirements import judge
 from k8sdds.model import graph as graphs
 from k8sdds.model.application import Requirement
@@ -84,20 +84,7 @@ class Drawn:
     @property
     def links(self) -> dict[Pair, float]:
         """The payload that flows deliver from each machine to each other one, in Mbit/s; the largest first."""
-        loads: dict[Pair, float] = defaultdict(float)
-        for flow in self.graph.flows:
-            source = self.machines.get(self.graph.publisher(flow.name).name)
-            for node in self.graph.subscribers(flow.name):
-                end = self.machines.get(node.name)
-                if source and end and source != end:
-                    received = [
-                        row["by_flow"][flow.name]["subscribers"][node.name]["received"] for row in self.trials
-                    ]
-                    spans = [row["measured_s"] or row["duration_s"] for row in self.trials]
-                    per_s = [
-                        count / span for count, span in zip(received, spans, strict=True) if count is not None
-                    ]
-                    loads[source, end] += 8e-6 * flow.mean_bytes * fmean(per_s) if per_s else 0
+        loads = mbit_between(self.graph, self.trials, self.machines)
         return dict(sorted(loads.items(), key=lambda item: -item[1]))
 
     def value(self, flow: str, metric: str) -> float | None:

@@ -12,6 +12,7 @@ import pytest
 
 from k8sdds.analysis import bottleneck
 from k8sdds.model.graph import Graph, parse
+from k8sdds.results import tidy
 from tests.unit.test_attempt import Recording
 
 Record = dict[str, Any]
@@ -30,7 +31,8 @@ def record(recording: Recording) -> Record:
         record["by_node"][name]["machine"] = place
     for flow in record["by_flow"].values():
         flow["late"] = 0
-    return record
+    (row,) = tidy.of([record])
+    return row
 
 
 @pytest.fixture
@@ -81,6 +83,15 @@ def test_the_full_resource_is_named(case: str, graph: Graph, record: Record) -> 
     assert found is not None and found.what == what and seen in found.seen and found.change
 
 
+def test_a_link_without_counters_is_full_if_the_samples_fill_it(graph: Graph, record: Record) -> None:
+    # Scans of 4 KiB at 200 Hz are 6.55 Mbit/s, samples of 64 bytes at 100 Hz 0.05 Mbit/s.
+    record["link_rate_mbit"] = 7.0
+    found = bottleneck.find(graph, ["scan"], [record])
+    assert found and found.what == "network" and "samples of 6.6 Mbit/s in one direction" in found.seen
+    record["link_rate_mbit"] = 8.0
+    assert bottleneck.find(graph, ["scan"], [record]) is None
+
+
 def test_counters_of_other_nodes_do_not_count(graph: Graph, record: Record) -> None:
     set_node("motor", cpu_percent=120.0)(record)
     assert bottleneck.find(graph, ["imu"], [record]) is None
@@ -128,3 +139,10 @@ def test_a_budget_names_the_nodes_that_use_most_of_it(record: Record) -> None:
     found = bottleneck.of_budget([record])
     assert found and found.seen == "node1 uses 50 % of a core, of it planner 40 %"
     assert bottleneck.of_budget([record | {"nodes_cpu": None}]) is None
+
+
+def test_a_rejected_attempt_without_results_shows_nothing(graph: Graph, record: Record) -> None:
+    assert bottleneck.find(graph, ["scan"], [record | {"by_flow": None}]) is None
+    record["by_flow"]["scan"]["subscribers"] = {}
+    record["link_rate_mbit"] = 7.0
+    assert bottleneck.find(graph, ["scan"], [record]), "what was sent fills the link"
