@@ -364,6 +364,7 @@ EXPERIMENT = {
     "TestChoice": "Test",
     "SecurityChoice": "Security",
     "Background": "Background",
+    "CpuQuota": "CPU quota",
 }
 APPLICATION = {"": "Application", "Flow": "Flow", "Node": "Node", "Chain": "Chain", "Choices": "Choices"}
 LINK = {"": "Link"} | {
