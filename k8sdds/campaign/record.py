@@ -105,7 +105,9 @@ def _set_special(record: TrialRecord, outputs: TrialOutputs) -> None:
         way = memory_path.taken(outputs)
         record.samples_by = way if isinstance(way, str) else None
         if not record.received:
+            # What is missing follows from the way, not from the length of the trial.
             _remove_metrics(record, GROUPS)
+            record.missing = record.tail_episodes = None
     if cell.background:
         record.background_load = background.observed(outputs)
     if cell.capture:

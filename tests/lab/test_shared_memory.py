@@ -39,6 +39,7 @@ def test_the_way_of_samples_follows_from_the_pods(k8sdds: Command, tmp_path: Pat
         assert record["samples_by"] == WAYS[pods], pods
         metric = "throughput_mbps" if record["test"] == "throughput" else "latency_p50_us"
         assert (record[metric] is not None) == (record["received"] > 0)
+        assert not record.get("missing") or record["received"]
         if WAYS[pods] == "nothing":
             assert record["received"] == 0 and any("no-match" in text for text in record["warnings"])
     report = (tmp_path / "out" / "report" / "report.html").read_text()
