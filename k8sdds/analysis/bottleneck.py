@@ -146,7 +146,7 @@ def _links(path: _Path) -> Iterator[Bottleneck]:
     if any(len(path.graph.subscribers(flow)) > 1 for flow in path.flows):
         change += ", or allow transport: multicast"
     loads = mbit_between(path.graph, path.trials, path.machines, sent=True)
-    rates = [rate for trial in path.trials if (rate := trial["link_rate_mbit"])]
+    rates = [rate for trial in path.trials if (rate := trial.get("link_rate_mbit"))]
     for machine in sorted({path.machines[node] for node in path.nodes if node in path.machines}):
         busier = max(sum(load for pair, load in loads.items() if pair[end] == machine) for end in (0, 1))
         if rates and busier >= FULL_PERCENT / 100 * max(rates):
