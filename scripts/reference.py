@@ -364,7 +364,6 @@ EXPERIMENT = {
     "TestChoice": "Test",
     "SecurityChoice": "Security",
     "Background": "Background",
-    "CpuQuota": "CPU quota",
 }
 APPLICATION = {"": "Application", "Flow": "Flow", "Node": "Node", "Chain": "Chain", "Choices": "Choices"}
 LINK = {"": "Link"} | {

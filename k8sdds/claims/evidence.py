@@ -19,7 +19,6 @@ from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import COMPARABLE, UNIT
 from k8sdds.analysis.statistics import CONFIDENCE, Contrast, confidence_of, one_sample
 from k8sdds.claims.model import DEFAULTS, Part, Selector
-from k8sdds.model.axis import compact
 from k8sdds.model.trial import AXES
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
@@ -217,9 +216,7 @@ def _matching(rows: list[Row], selector: Selector) -> list[Row]:
             rows = [row for row in rows if _part_of(row, key) == value]
         elif key != "network":
             # Imported data may not have all columns. A missing value counts as the default.
-            wanted = AXES[key].in_parts(value) if key in AXES else value
-            wanted = compact(wanted) if isinstance(wanted, dict) else wanted
-            accepted = (wanted, None) if DEFAULTS.get(key) == value else (wanted,)
+            accepted = (value, None) if DEFAULTS.get(key) == value else (value,)
             rows = [row for row in rows if row.get(key) in accepted]
     return rows
 

@@ -117,14 +117,11 @@ class Axis:
             else value
         )
 
-    def in_parts(self, value: Any) -> Any:
-        """Return a number that stands for a value with parts as a record has that value; others as they are."""
-        parsed = self.parsed(value) if self.model and isinstance(value, int | float) else None
-        return value if parsed is None else self.recorded(parsed)
-
     def is_recorded(self, value: Any) -> bool:
         """Return whether a record has this value: one that stands for nothing, such as no background, is left out."""
-        return not (value in ("", None) or (isinstance(value, Strict) and not value))
+        return not (
+            value in ("", None) or (self.since and isinstance(value, Strict) and value == self.default)
+        )
 
     @property
     def recorded_default(self) -> Any:

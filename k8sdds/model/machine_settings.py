@@ -11,7 +11,6 @@ from pydantic import Field
 from k8sdds.model import ip_families as ip
 from k8sdds.model.axis import LOAD, MACHINE, NETWORK, POD, Axis, counted, named
 from k8sdds.model.background import Background
-from k8sdds.model.cpu_quota import CpuQuota
 from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.link import Link
 from k8sdds.model.link_choice import LinkChoices
@@ -113,18 +112,8 @@ class MachineSettings(WorkloadSettings):
         " list of them, which are measured one after the other",
     )
     cpu_quota: Annotated[
-        CpuQuota,
-        Axis(
-            POD,
-            CpuQuota.describe,
-            any_in_claims=True,
-            recorded_as='CPU limit of each pod, in CPUs: `{"limit": number or null}`, with other parts if the'
-            " experiment sets them. A number alone, in records of earlier versions, is the limit",
-        ),
-    ] = Field(
-        default=CpuQuota(),
-        description="CPU limit of each pod: a number of CPUs such as `0.3` or `300m`, or a mapping; `none`: none",
-    )
+        float | None, Axis(POD, lambda v: f"{v:g} CPUs per pod", several=False, any_in_claims=True)
+    ] = Field(default=None, gt=0, le=64, description="number of CPUs for each pod (experimental)")
     background: Annotated[
         Background,
         Axis(LOAD, lambda v: f"background {v.describe()}" if v else "no background", since=2),

@@ -267,10 +267,6 @@ class Cell(MachineSettings):
         """Return the cell as JSON without defaults: sorted keys, no spaces, whole floats as integers."""
         named = self.model_copy(update={"link": self.link.without_places()})
         data = named.model_dump(mode="json", exclude_defaults=True, exclude={"middleware_config", "schedule"})
-        quota = data.get("cpu_quota", {})
-        if quota.keys() == {"limit"}:
-            # Earlier versions had no other parts, and their ids are those of a number.
-            data["cpu_quota"] = quota["limit"]
         return json.dumps(_whole(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property

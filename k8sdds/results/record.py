@@ -231,7 +231,7 @@ def checked(attempt: Mapping[str, Any], source: str, damage: str | None = None) 
     An attempt that is invalid for another reason keeps it, because some reasons do not count as an attempt. `source` is
     the file and line, `damage` why the record is known to be damaged.
     """
-    record = {name: AXES[name].in_parts(value) if name in AXES else value for name, value in attempt.items()}
+    record = dict(attempt)
     if isinstance(label := record.get("network_label"), str):
         record["network_label"] = one_line(label, MAX_TITLE)
     if _timed_always(record):
@@ -335,7 +335,6 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     "fingerprint": TypeAdapter(Fingerprint | None),
     "network_software": TypeAdapter(dict[str, str] | None),
     "background": TypeAdapter(dict[str, int | float | str | list[int]] | None),
-    "cpu_quota": TypeAdapter(dict[str, Number] | None),
     "background_load": TypeAdapter(dict[str, Number] | None),
     "link_bytes": TypeAdapter(_LinkBytes | None),
     "node_links": TypeAdapter(dict[str, Any] | None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,9 @@ PREFIX = "k8sdds-"
 
 UNIFIED = "unified"
 """Name of the hierarchy of cgroup v2."""
-SUBTREE = "cgroup.subtree_control"
-"""File of cgroup v2 with the controllers that the children of a cgroup have."""
+
+QUOTA_PERIOD_US = 100_000
+"""CFS period: the default of the kernel and of Kubernetes. Quotas over periods below 20 ms are erratic."""
 
 
 @dataclass(frozen=True)
@@ -34,23 +35,14 @@ class OwnCgroup:
 
 
 def own_cgroup() -> OwnCgroup:
-    """Return the cgroup of this process. v1 is preferred if its controllers are mounted.
-
-    Where v2 is mounted in addition, it has no controllers, but the pressure of each cgroup. Where only v2 is mounted,
-    root uses its root: any other cgroup that contains processes cannot enable controllers for its children.
-    """
-    mounted = list(hierarchies())
+    """Return the cgroup of this process. v1 is preferred if its controllers are mounted."""
     visible = {
-        name: folder for names, folder, _ in mounted for name in names.split(",") if folder is not None
+        name: folder for names, folder, _ in hierarchies() for name in names.split(",") if folder is not None
     }
     used = {name: visible[name] for name in CONTROLLERS if name in visible}
-    unified = {UNIFIED: visible[UNIFIED]} if UNIFIED in visible else {}
     if "cpuacct" in used:
-        return OwnCgroup("v1", used | {name: own for name, own in unified.items() if os.access(own, os.W_OK)})
-    for names, _, mount_point in mounted:
-        if names == UNIFIED and os.access(mount_point / SUBTREE, os.W_OK):
-            unified = {UNIFIED: mount_point}
-    return OwnCgroup("v2" if unified else "none", unified)
+        return OwnCgroup("v1", used)
+    return OwnCgroup("v2", {UNIFIED: visible[UNIFIED]}) if UNIFIED in visible else OwnCgroup("none", {})
 
 
 def hierarchies() -> Iterator[tuple[str, Path | None, Path]]:
@@ -88,10 +80,10 @@ class PodCgroups:
         """The top folders of the campaign, which `clean` must remove with everything below."""
         return [str(folder) for folder in self._roots.values()]
 
-    def create(self, pod: str, cpu_files: Mapping[str, str]) -> list[Path]:
+    def create(self, pod: str, cpu_quota: float | None) -> list[Path]:
         """Create the cgroups of a pod and return their folders; empty if cgroups are not permitted.
 
-        `cpu_files` is the content of the files that limit its CPU time, in order.
+        `cpu_quota` is its limit in cores.
         """
         folders: list[Path] = []
         try:
@@ -104,49 +96,38 @@ class PodCgroups:
             self.unavailable = f"{error.filename}: {os.strerror(error.errno or 0)}"
             self._roots = {}
             folders = []
-        if cpu_files:
-            self._limit(pod, cpu_files)
+        if cpu_quota is not None:
+            self._limit(pod, cpu_quota)
         return folders
 
-    def _limit(self, pod: str, files: Mapping[str, str]) -> None:
-        cpu = self._roots.get("cpu") if self.own.version == "v1" else self._roots.get(UNIFIED)
+    def _limit(self, pod: str, quota: float) -> None:
+        cpu = self._roots.get("cpu") or self._roots.get(UNIFIED)
         if cpu is None:
             raise PrerequisiteError(
                 f"cannot set a CPU quota: {self.unavailable or 'no cpu controller'}", "remove cpu_quota"
             )
+        quota_us = round(quota * QUOTA_PERIOD_US)
         try:
-            if self.own.version == "v2":
-                _enable_cpu(cpu.parent, cpu)
-            for name, text in files.items():
-                _set(cpu / pod / name, text)
-        except OSError as error:
+            if "cpu" in self._roots:
+                (cpu / pod / "cpu.cfs_period_us").write_text(str(QUOTA_PERIOD_US))
+                (cpu / pod / "cpu.cfs_quota_us").write_text(str(quota_us))
+                set_to = int((cpu / pod / "cpu.cfs_quota_us").read_text())
+            else:
+                (cpu / pod / "cpu.max").write_text(f"{quota_us} {QUOTA_PERIOD_US}")
+                set_to = int((cpu / pod / "cpu.max").read_text().split()[0])
+        except (OSError, ValueError) as error:
             raise PrerequisiteError(
                 f"cannot set a CPU quota: {error}", "remove cpu_quota, or run as root"
             ) from error
+        if set_to != quota_us:
+            raise PrerequisiteError(
+                f"the kernel set a CPU quota of {set_to} us instead of {quota_us} us", "remove cpu_quota"
+            )
 
     def remove(self) -> None:
         """Remove the campaign's cgroups. Their processes must have ended."""
         for folder in self._roots.values():
             remove(folder)
-
-
-def _enable_cpu(*folders: Path) -> None:
-    """Let the children of each of these cgroups of v2 have CPU limits, unless they already can."""
-    for folder in folders:
-        if "cpu" not in (folder / SUBTREE).read_text().split():
-            (folder / SUBTREE).write_text("+cpu")
-
-
-def _set(file: Path, text: str) -> None:
-    """Write a file of a cgroup. Raises PrerequisiteError if the kernel does not have it, or sets another value."""
-    if not file.exists():
-        part = "burst_ms" if "burst" in file.name else "cpu_quota"
-        raise PrerequisiteError(f"cannot set a CPU quota: this kernel has no {file.name}", f"remove {part}")
-    file.write_text(text)
-    if (found := file.read_text().strip()) != text:
-        raise PrerequisiteError(
-            f"the kernel set {file.name} to {found} instead of {text}", "remove cpu_quota"
-        )
 
 
 def admits_realtime(folder: Path) -> bool:

@@ -11,7 +11,6 @@ from k8sdds.middleware.connext import SERVICE as CONNEXT
 from k8sdds.middleware.connext import settings
 from k8sdds.middleware.fastdds import SERVER as FASTDDS
 from k8sdds.middleware.zenoh import ROUTER as ZENOH
-from k8sdds.model.cpu_quota import CpuQuota
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.versions import PERFTEST_IMAGE
@@ -24,16 +23,12 @@ def test_objects_pass_strict_validation_and_pod_security(
 ) -> None:
     name, privileged = namespace
     path = f"{CORE}/namespaces/{name}/pods"
-    sharing = Slot("shared-memory", "all", "", False, sharing=("pub0", "sub0"))
-    for slot in (
-        Slot("pub0", "pub", "somewhere", False, CpuQuota(limit=0.5, request=0.2)),
-        Slot("sub0", "sub", "", False),
-        sharing,
-    ):
+    sharing = Slot("shared-memory", "all", "", False, None, sharing=("pub0", "sub0"))
+    for slot in (Slot("pub0", "pub", "somewhere", False, 0.5), Slot("sub0", "sub", "", False, None), sharing):
         admin.create(path, pods.pod("a", slot, PERFTEST_IMAGE, "c", MEMORY), dryRun="All")
     licensed = pods.pod(
         "c",
-        Slot("pub0", "pub", "", False),
+        Slot("pub0", "pub", "", False, None),
         PERFTEST_IMAGE,
         "c",
         MEMORY,
@@ -43,8 +38,8 @@ def test_objects_pass_strict_validation_and_pod_security(
     secret = settings.license_secret(name, b"a license")
     admin.create(objects.collection_path(admin, secret), secret, dryRun="All")
     for field, slot in {
-        "hostNetwork": Slot("pub0", "pub", "somewhere", True),
-        "SYS_NICE": Slot("pub0", "pub", "somewhere", False, capabilities=("SYS_NICE",)),
+        "hostNetwork": Slot("pub0", "pub", "somewhere", True, None),
+        "SYS_NICE": Slot("pub0", "pub", "somewhere", False, None, ("SYS_NICE",)),
     }.items():
         body = pods.pod("b", slot, PERFTEST_IMAGE, "c", MEMORY)
         if privileged:
@@ -77,7 +72,7 @@ def test_objects_pass_strict_validation_and_pod_security(
 
 
 def test_strict_validation_rejects_an_unknown_field(admin: KubernetesClient) -> None:
-    wrong = pods.pod("a", Slot("pub0", "pub", "n", False), PERFTEST_IMAGE, "c", MEMORY)
+    wrong = pods.pod("a", Slot("pub0", "pub", "n", False, None), PERFTEST_IMAGE, "c", MEMORY)
     wrong["spec"]["hostNetwrk"] = True
     with pytest.raises(ApiError, match="hostNetwrk"):
         admin.create(f"{CORE}/namespaces/default/pods", wrong, dryRun="All")

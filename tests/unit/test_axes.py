@@ -105,7 +105,7 @@ OTHER_VALUE = {
     "discovery": "multicast", "publish_mode": "asynchronous", "flow_bytes": 2048, "flow_period_ms": 50,
     "message_type": "sensor_msgs/msg/Image",
     "realtime_priority": 10, "lock_memory": True, "dscp": 46, "layout": "same", "ip_families": "ipv6",
-    "policies": 3, "link": {"rate_mbit": 100, "loss_percent": 0, "delay_us": 0}, "cpu_quota": {"limit": 1.0},
+    "policies": 3, "link": {"rate_mbit": 100, "loss_percent": 0, "delay_us": 0}, "cpu_quota": 1.0,
     "placement": "packed", "dev_shm": "own", "nodes": 4, "graph": "ab" * 32, "background": {"flows": 3, "kind": "udp", "rate_mbit": 2, "cpus": []},
 }  # fmt: skip
 """For each setting that neither the application nor its flow sets, a value other than the usual one."""
@@ -135,7 +135,6 @@ def record():
         "payload_bytes": 1024, "rate": 100.0, "publishers": 1, "subscribers": 1, "nodes": 2, "placement": "spread",
         "transport": "unicast", "reliability": "reliable", "middleware": "cyclonedds", "qos": "strict-reliable",
         "batch_bytes": 0, "discovery": "auto", "receive_mode": "listener", "security": "none", "layout": "split",
-        "cpu_quota": None,
         "link": {"rate_mbit": None, "loss_percent": 0, "delay_us": 0}, "attempt": 1, "valid": True,
         "delay_p99_us": 800.0, "achieved_rate_percent": 100.0,
     }  # fmt: skip

@@ -13,7 +13,6 @@ import pytest
 from k8sdds import versions
 from k8sdds.campaign import experiments
 from k8sdds.kubernetes.client import ApiError
-from k8sdds.model.cpu_quota import CpuQuota
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import UNKNOWN
 from k8sdds.system.errors import InputError
@@ -158,16 +157,10 @@ def test_memory_and_cpu_follow_the_cells() -> None:
     small = pods.memory_bytes([cell()])
     large = pods.memory_bytes([cell(), cell(payload_bytes=2**20)])
     assert small[0] < large[0] < large[1]
-    for quota, limits, request in (
-        (CpuQuota(), {}, "50m"),
-        (CpuQuota(limit=0.5), {"cpu": "500m"}, "50m"),
-        (CpuQuota(limit=0.5, request=0.2), {"cpu": "500m"}, "200m"),
-        (CpuQuota(limit=0.02), {"cpu": "20m"}, "20m"),
-    ):
-        slot = pods.Slot("pub0", "pub", "n1", False, quota)
-        resources = pods.pod("x", slot, IMAGE, "c", large)["spec"]["containers"][0]["resources"]
-        assert resources["limits"] == {"memory": "640Mi"} | limits
-        assert resources["requests"]["cpu"] == request
+    slot = pods.Slot("pub0", "pub", "n1", False, 0.5)
+    pod = pods.pod("x", slot, IMAGE, "c", large)
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"memory": "640Mi", "cpu": "500m"}
 
 
 def test_a_pod_has_only_the_capabilities_that_its_trial_requests() -> None:

@@ -17,7 +17,6 @@ from typing import Any
 from k8sdds import middleware, versions, workloads
 from k8sdds.kubernetes.metrics.pod_startup import PodStarts
 from k8sdds.middleware import Surroundings
-from k8sdds.model.cpu_quota import CpuQuota
 from k8sdds.model.ip_families import address_of
 from k8sdds.model.measurement import Inputs, Launch, ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
@@ -59,7 +58,7 @@ def measure(pool: PodPool, cell: Cell, slots: Iterable[Slot], folder: Path, exec
         return
     running = {slot.participant: slot for slot in slots}
     nodes = list(dict.fromkeys(pool.pod(slot).node for slot in running.values()))
-    own = replace(next(iter(running.values())), node=nodes[0], cpu_quota=CpuQuota(), sysctls=())
+    own = replace(next(iter(running.values())), node=nodes[0], cpu_quota=None, sysctls=())
     pair: dict[Participant, str] = {}
     bodies = []
     for participant in PAIR if _dds(cell) else ():

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import middleware, versions
-from k8sdds.model.cpu_quota import CpuQuota
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.settings import SHARED_MEMORY
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
@@ -20,8 +19,6 @@ SUPERVISOR = "/opt/k8sdds/k8sdds-supervisor"
 PERFTEST = "/opt/k8sdds/k8sdds-perftest"
 OUTPUT = "/out"
 MIB = 2**20
-CPU_REQUEST = 0.05
-"""CPUs that a pod requests unless the trial states a number."""
 
 FINAL = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "CrashLoopBackOff", "RunContainerError",
          "CreateContainerConfigError", "CreateContainerError", "StartError")  # fmt: skip
@@ -43,7 +40,7 @@ class Slot:
     """Name of the node; empty if the scheduler selects one without participants of the opposite role."""
     host: bool
     """Whether the pod uses the node's own network."""
-    cpu_quota: CpuQuota = field(default_factory=CpuQuota)
+    cpu_quota: float | None
     capabilities: tuple[str, ...] = ()
     """Linux capabilities that the pod has; none unless a trial requests them."""
     sharing: tuple[str, ...] = ()
@@ -176,10 +173,9 @@ def _container(
     name: str, slot: Slot, image: str, memory: tuple[int, int], extra_mounts: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     request, limit = map(_quantity, memory)
-    quota = slot.cpu_quota
-    limits = {"memory": limit} | ({"cpu": _cpus(quota.limit)} if quota.limit else {})
-    # A request above the limit is refused.
-    cpus = quota.request or min(CPU_REQUEST, quota.limit or CPU_REQUEST)
+    limits = {"memory": limit}
+    if slot.cpu_quota:
+        limits["cpu"] = f"{round(slot.cpu_quota * 1000)}m"
     added = {"add": list(slot.capabilities)} if slot.capabilities else {}
     return {
         "name": name,
@@ -188,7 +184,7 @@ def _container(
         "command": [SUPERVISOR, "pause"],
         # The last log lines, such as `exec format error`, become the reason of the failure.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": {"requests": {"cpu": _cpus(cpus), "memory": request}, "limits": limits},
+        "resources": {"requests": {"cpu": "50m", "memory": request}, "limits": limits},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]} | added,
@@ -217,10 +213,6 @@ def _memory_volume(name: str, size: str) -> dict[str, Any]:
 
 def _quantity(size: float) -> str:
     return f"{math.ceil(size / MIB)}Mi"
-
-
-def _cpus(count: float) -> str:
-    return f"{round(count * 1000)}m"
 
 
 def _attachments(slot: Slot) -> dict[str, str]:

@@ -9,8 +9,6 @@ from pathlib import Path
 from k8sdds import discovery, middleware, versions, workloads
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.application import ApplicationExperiment
-from k8sdds.model.axis import axes
-from k8sdds.model.cpu_quota import CpuQuota
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.ip_families import TITLES, IpFamily
 from k8sdds.model.link import KERNEL
@@ -70,10 +68,6 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     if cell.shows_path and cell.dev_shm == "shared":
         what = f"{label}: pods would share the /dev/shm of their node, in which k8sdds leaves no files"
         yield what, "set networks to host, which measures containers of one pod, or use --testbed lab"
-    for part in ("period_ms", "burst_ms"):
-        if getattr(cell.cpu_quota, part) != axes(CpuQuota)[part].default:
-            what = f"cpu_quota.{part}: the kubelet of a node has one period for all pods, and no burst"
-            yield what, f"remove {part}, or use --testbed lab"
     if cell.capture:
         yield "`capture` is available only in the lab", "remove it, or use --testbed lab"
 

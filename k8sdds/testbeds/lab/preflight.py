@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from k8sdds import middleware, networks
 from k8sdds.deploy import tuning
 from k8sdds.model import ip_families
-from k8sdds.model.cpu_quota import CpuQuota
 from k8sdds.model.link import KERNEL, USERSPACE, Link
 from k8sdds.model.placement import same_node
 from k8sdds.model.services import IPTABLES, NFTABLES
@@ -40,7 +39,7 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
     cell_of = {feature: cell for cell in labs.values() for feature in needed_features(cell)}
     cell_of |= {feature: cell for cell in cells for feature in _process_features(cell)}
     missing = kernel_features.probe(cell_of).missing
-    quotas = {cell.cpu_quota for cell in labs.values() if cell.cpu_quota}
+    quotas = [cell.cpu_quota for cell in labs.values() if cell.cpu_quota]
     return [
         *(perf.problems() if any(cell.profile for cell in cells) else []),
         *_quota_problems(quotas),
@@ -187,14 +186,13 @@ def tuning_problems(names: Iterable[str]) -> list[Problem]:
     return problems
 
 
-def _quota_problems(quotas: Collection[CpuQuota]) -> list[Problem]:
-    """Check, with temporary cgroups, whether CPU quotas can be set on this machine."""
+def _quota_problems(quotas: list[float]) -> list[Problem]:
+    """Check, with a temporary cgroup, whether CPU quotas can be set on this machine."""
     if not quotas:
         return []
     cgroups = PodCgroups(f"check-{os.getpid()}")
     try:
-        for index, quota in enumerate(quotas):
-            cgroups.create(f"pod{index}", quota.files(cgroups.own.version))
+        cgroups.create("pod", quotas[0])
     except PrerequisiteError as error:
         return [Problem(error.message, error.remedy)]
     finally:
