@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -19,6 +19,8 @@ FULL_PERCENT = 90
 """Use of a resource from which on it is full: what waits for it grows without bound as the use nears 100 %."""
 THROTTLED_PERCENT = 1
 """Time in which a CPU limit stops a node, from which on it is a limit: the share of samples above a p99."""
+DROPPED_PERCENT = 0.1
+"""Share of the packets or datagrams that are dropped, at or above which what drops them is a limit."""
 UNSENT_PERCENT = 1
 """Share of the samples of a flow that were late or never sent, from which on its publisher is a limit."""
 SHOWN = 3
@@ -46,23 +48,34 @@ def find(graph: Graph, flows: Sequence[str], trials: Sequence[Row]) -> Bottlenec
 
     What causes the most other effects is first: a node without CPU time also fills its queues.
     """
-    path = _Path(graph, flows, [trial for trial in trials if trial["by_flow"] and trial["by_node"]])
+    path = _Path(graph, flows, with_counters(trials))
     rules = (_computing, _throttled, _busy_nodes, _busy_cores, _links, _busy_machine, _buffers, _late)
     return next(chain.from_iterable(rule(path) for rule in rules), None)
+
+
+def with_counters(trials: Sequence[Row]) -> list[Row]:
+    """Return the trials that have the counters of nodes; those of earlier versions counted other CPU time."""
+    return [
+        trial
+        for trial in trials
+        if trial.get("by_flow")
+        and any("cores_percent" in own for own in (trial.get("by_node") or {}).values())
+    ]
 
 
 def of_budget(trials: Sequence[Row]) -> Bottleneck | None:
     """Return the node of the testbed that uses the most CPU time, with the nodes of the graph that run there."""
     used: dict[str, list[float]] = defaultdict(list)
-    for trial in trials:
+    known = with_counters(trials)
+    for trial in known:
         for place, parts in (trial["nodes_cpu"] or {}).items():
             used[place].append(sum(parts.values()))
     if not used:
         return None
     busiest = max(used, key=lambda place: fmean(used[place]))
     own: dict[str, list[float]] = defaultdict(list)
-    for trial in trials:
-        for name, node in (trial["by_node"] or {}).items():
+    for trial in known:
+        for name, node in trial["by_node"].items():
             if node["machine"] == busiest and node["cpu_percent"] is not None:
                 own[name].append(node["cpu_percent"])
     most = sorted(own, key=lambda name: -fmean(own[name]))[:SHOWN]
@@ -102,6 +115,18 @@ class _Path:
     def total(self, node: str, key: str) -> int:
         return sum(own.get(key) or 0 for own in self.readings(node))
 
+    def dropped(self, node: str, key: str, of: str) -> int:
+        """Return how many were dropped, if they are a relevant share of those that passed and those dropped."""
+        return _relevant(self.total(node, key), self.total(node, of))
+
+    @property
+    def is_unicast(self) -> bool:
+        return all(trial["transport"] == "unicast" for trial in self.trials)
+
+
+def _relevant(dropped: int, passed: int) -> int:
+    return dropped if 100 * dropped >= DROPPED_PERCENT * (dropped + passed) else 0
+
 
 def _computing(path: _Path) -> Iterator[Bottleneck]:
     graph = path.graph
@@ -123,7 +148,7 @@ def _throttled(path: _Path) -> Iterator[Bottleneck]:
     for node in path.nodes:
         if (percent := path.mean(node, "throttled_percent")) >= THROTTLED_PERCENT:
             seen = f"its CPU limit stopped {node} for {percent:.2g} % of the time"
-            yield Bottleneck("CPU", seen, "Raise cpu_quota")
+            yield Bottleneck("CPU", seen, "Raise the CPU limit of its pod")
 
 
 def _busy_nodes(path: _Path) -> Iterator[Bottleneck]:
@@ -143,13 +168,13 @@ def _busy_cores(path: _Path) -> Iterator[Bottleneck]:
 
 def _links(path: _Path) -> Iterator[Bottleneck]:
     change = "Lower sizes and rates, or run nodes that exchange much on one machine (`on`)"
-    if any(len(path.graph.subscribers(flow)) > 1 for flow in path.flows):
+    if path.is_unicast and any(len(path.graph.subscribers(flow)) > 1 for flow in path.flows):
         change += ", or allow transport: multicast"
     loads = mbit_between(path.graph, path.trials, path.machines, sent=True)
     rates = [rate for trial in path.trials if (rate := trial.get("link_rate_mbit"))]
     for machine in sorted({path.machines[node] for node in path.nodes if node in path.machines}):
         busier = max(sum(load for pair, load in loads.items() if pair[end] == machine) for end in (0, 1))
-        if rates and busier >= FULL_PERCENT / 100 * max(rates):
+        if rates and path.is_unicast and busier >= FULL_PERCENT / 100 * max(rates):
             seen = f"samples of {busier:.3g} Mbit/s in one direction, without headers, fill the link of {machine}"
             yield Bottleneck("network", f"{seen}, which has {max(rates):g} Mbit/s", change)
         ways = [
@@ -157,16 +182,17 @@ def _links(path: _Path) -> Iterator[Bottleneck]:
             for trial in path.trials
             for way in ((trial["link_conditions"] or {}).get(machine) or {}).values()
         ]
-        if dropped := sum(way.get("queue_drops") or 0 for way in ways):
+        dropped, lost, packets = (
+            sum(way.get(key) or 0 for way in ways) for key in ("queue_drops", "lost", "packets")
+        )
+        if _relevant(dropped, packets):
             seen = f"the full queue of the link of {machine} dropped {dropped:,} packets"
             yield Bottleneck("network", seen, change)
-        if lost := sum(way.get("lost") or 0 for way in ways):
-            resent = (
-                "Send smaller samples, which need fewer packets, or have lost ones sent again (reliability)"
-            )
-            yield Bottleneck("network", f"the link of {machine} lost {lost:,} packets", resent)
+        if _relevant(lost, packets):
+            seen = f"the link of {machine} lost {lost:,} packets"
+            yield Bottleneck("network", seen, "Send smaller samples, which need fewer packets")
     for node in path.nodes:
-        if packets := path.total(node, "interface_drops"):
+        if packets := path.dropped(node, "interface_drops", "packets"):
             yield Bottleneck("network", f"the interface of {node} dropped {packets:,} packets", change)
 
 
@@ -174,13 +200,14 @@ def _busy_machine(path: _Path) -> Iterator[Bottleneck]:
     percent = mean(trial["machine_cpu_percent"] for trial in path.trials) or 0.0
     if percent >= FULL_PERCENT:
         change = "Stop other work on it, use more machines or cores, or lower sizes and rates"
-        yield Bottleneck("CPU", f"the machine uses {percent:.0f} % of all of its cores", change)
+        seen = f"the machine of the first publisher uses {percent:.0f} % of all of its cores"
+        yield Bottleneck("CPU", seen, change)
 
 
 def _buffers(path: _Path) -> Iterator[Bottleneck]:
     for node in path.nodes:
         for key, way in (("receive_buffer_errors", "receives"), ("send_buffer_errors", "sends")):
-            if dropped := path.total(node, key):
+            if dropped := path.dropped(node, key, "datagrams"):
                 seen = f"the socket buffers of {node} had no room for {dropped:,} datagrams that it {way}"
                 change = "Allow a tuning set with larger socket buffers, or send smaller samples"
                 yield Bottleneck("queue", seen, change)
@@ -188,11 +215,21 @@ def _buffers(path: _Path) -> Iterator[Bottleneck]:
 
 def _late(path: _Path) -> Iterator[Bottleneck]:
     for flow in path.flows:
+        node = path.graph.publisher(flow).name
         own = [trial["by_flow"][flow] for trial in path.trials]
-        due = sum(each["scheduled"] or 0 for each in own)
-        waited = due - sum((each["sent"] or 0) - (each["late"] or 0) for each in own)
+        due = sum(_due(path.graph, flow, node, trial["by_flow"]) for trial in path.trials)
+        waited = due - sum((each["sent"] or 0) - (each.get("late") or 0) for each in own)
         if due and (percent := 100 * waited / due) >= UNSENT_PERCENT:
-            node = path.graph.publisher(flow).name
             seen = f"{node} sent {percent:.2g} % of the samples of {flow} more than a period late, or never"
-            change = f"Publish the flows of {node} from several nodes, or make {flow} best-effort if it may lose some"
+            change = f"Publish the flows of {node} from several nodes"
+            change += (
+                f", or make {flow} best-effort if it may lose some" if path.graph.flow(flow).reliable else ""
+            )
             yield Bottleneck("queue", seen, change)
+
+
+def _due(graph: Graph, flow: str, node: str, by_flow: Mapping[str, Any]) -> int:
+    """Return how many samples of a flow its publisher could send: no more than it received of each input."""
+    inputs = (by_flow[name]["subscribers"].get(node, {}).get("received") for name in graph.flow(flow).after)
+    counts = [by_flow[flow]["scheduled"], *inputs]
+    return min((count for count in counts if count is not None), default=0)

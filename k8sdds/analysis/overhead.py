@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from k8sdds.analysis import statistics
@@ -54,8 +54,7 @@ def overheads(best: list[Row], baseline: str | None, confidence: float = statist
     `seen` states whether the interval excludes 0 (None where n is 1). Only metrics on the log scale are compared.
     Pairs with a value of 0 are omitted, because their ratio has no meaning.
     """
-    # Samples in shared memory use no network, and those of another network may have taken another way.
-    cells = by_cell([row for row in best if row["transport"] != SHARED_MEMORY])
+    cells = by_cell(_on_networks(best))
     rows = []
     for key, trials in cells.items():
         base = cells.get((baseline, *key[1:]), []) if key[0] != baseline else []
@@ -122,7 +121,7 @@ def protections(best: list[Row], networks: Mapping[str, Any]) -> list[Row]:
     `ci_low_percent`, `ci_high_percent`, `n`, `seen` (whether the interval excludes 0) and
     `detectable_percent`.
     """
-    cells = by_cell(best)
+    cells = by_cell(_on_networks(best))
     unprotected_labels = _unprotected_labels(networks)
     rows = []
     for key, trials in cells.items():
@@ -137,6 +136,11 @@ def protections(best: list[Row], networks: Mapping[str, Any]) -> list[Row]:
                 row = {UNIT: label, "against": against} | _cell(key, metric) | columns_of(metric, ratio)
                 rows.append(row)
     return rows
+
+
+def _on_networks(trials: Iterable[Row]) -> list[Row]:
+    """Return the trials of samples on networks: those in shared memory use none, or take another way on another one."""
+    return [row for row in trials if row["transport"] != SHARED_MEMORY]
 
 
 def _unprotected_labels(networks: Mapping[str, Any]) -> dict[str, str]:

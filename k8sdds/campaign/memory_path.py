@@ -37,7 +37,11 @@ def taken(outputs: TrialOutputs) -> str | Reason:
     carried = _carried_bytes(outputs)
     if isinstance(carried, Reason):
         return carried
-    return MEMORY if max(carried.values()) <= _limit_bytes(outputs) else NETWORK
+    limit, delivered = _limit_bytes(outputs), _delivered_bytes(outputs)
+    if outputs.trial.cell.shows_path and delivered < 2 * limit:
+        what = f"{delivered:,} bytes were delivered, too few to tell memory from the network"
+        return Reason("no-proof", f"{what}; measure longer or larger samples")
+    return MEMORY if max(carried.values()) <= limit else NETWORK
 
 
 def is_result(failed: Reason, outputs: TrialOutputs) -> bool:
@@ -65,9 +69,12 @@ def invalid(outputs: TrialOutputs) -> Reason | None:
 def _limit_bytes(outputs: TrialOutputs) -> float:
     """Return how much the interfaces of a publisher carry at most if samples stay in memory."""
     received = sum(summary["received"] or 0 for summary in outputs.subscribers)
-    delivered = sum(outputs.delivered_bytes(it) or 0 for it in outputs.summaries_of(SUBSCRIBER))
     references = received * middleware.find(outputs.trial.cell.middleware).reference_bytes
-    return delivered * MEMORY_SHARE + references + MEMORY_SLACK_BYTES
+    return _delivered_bytes(outputs) * MEMORY_SHARE + references + MEMORY_SLACK_BYTES
+
+
+def _delivered_bytes(outputs: TrialOutputs) -> int:
+    return sum(outputs.delivered_bytes(it) or 0 for it in outputs.summaries_of(SUBSCRIBER))
 
 
 def _carried_bytes(outputs: TrialOutputs) -> dict[str, int] | Reason:

@@ -210,6 +210,8 @@ class Flow(Strict):
                 raise mistake(f"this key is missing; or name a file as `schedule`{after}", name)
         if self.compute_ms and not self.after:
             raise mistake("has no effect without `after`", "compute_ms")
+        if self.batch_bytes and self.batch(0) == 0:
+            raise mistake(f"holds less than two samples of {self.payload_bytes} bytes", "batch_bytes")
         if self.schedule_sha256 and not (self.schedule and self.payload_bytes and self.rate):
             raise mistake("is filled in by k8sdds: leave it out", "schedule_sha256")
         return self

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis import bottleneck, selection
 from k8sdds.analysis.bottleneck import Bottleneck
-from k8sdds.analysis.requirements import MET, NOT_MET, Judgement, judge_flows
+from k8sdds.analysis.requirements import NOT_MET, Judgement, judge_flows
 from k8sdds.model.application import Application, Requirement
 from k8sdds.recommend import values
 from k8sdds.recommend.answer import Answer, Ranked
@@ -43,14 +43,13 @@ def _urgency(judged: Judgement) -> tuple[int, float]:
 
 
 def limit(application: Application, best: Ranked, judged: Judgement) -> Bottleneck | None:
-    """Return what limits a requirement of a configuration that is not met; None if it is, or no counter shows it."""
-    if judged.verdict == MET:
+    """Return what limits a requirement whose mean is not within its limit; None if it is, or no counter shows it."""
+    if judged.mean_is_within:
         return None
-    # Without a valid trial, the counters of one that was rejected show why none is.
-    trials = _trials(best) or [*best.option.rejected.values()][:1]
+    trials = _counted(best)
     if not judged.requirement.flow:
         return bottleneck.of_budget(trials)
-    graph = application.graph(with_schedules=False)
+    graph = application.graph()
     chains = {chain.name: graph.chain(chain.to) for chain in application.chains}
     name = judged.requirement.flow
     return bottleneck.find(graph, chains.get(name, [name]), trials)
@@ -70,8 +69,8 @@ def sentences(application: Application, best: Ranked) -> list[str]:
     full = limit(application, best, first)
     if full is not None:
         found.append(f"{full.limits}: {full.seen}. {full.change}.")
-    elif first.verdict == NOT_MET or not _trials(best):
-        found.append("No counter shows what limits it: no core, link or socket buffer of its nodes was full.")
+    elif not first.mean_is_within and bottleneck.with_counters(_counted(best)):
+        found.append("No counter of its nodes shows what limits it.")
     return found
 
 
@@ -131,6 +130,11 @@ def figure(answer: Answer, best: Ranked, folder: Path) -> list[Figure]:
     drawn = draw.Drawn(application.graph(), trials, machines, failing, lanes=bool(named))
     title = f"Nodes and flows of the {answer.role} configuration"
     return [draw.draw(drawn, title, "recommendation-graph", "recommendation", folder)]
+
+
+def _counted(best: Ranked) -> Sequence[Row]:
+    """Return the trials of a configuration, or the last attempt that was rejected if none is valid."""
+    return _trials(best) or [*best.option.rejected.values()][:1]
 
 
 def _trials(best: Ranked) -> Sequence[Row]:

@@ -72,7 +72,7 @@ def _row(content: Content, key: tuple[Any, ...], trials: list[Row]) -> list[Cell
         next(iter(ways)) if len(ways) == 1 else ", ".join(f"{way} ({n})" for way, n in sorted(ways.items()))
     )
     throughput = aggregate.mean(row["throughput_mbps"] for row in trials if row["test"] == "throughput")
-    latency = aggregate.mean(row["latency_p50_us"] for row in trials)
+    latency = aggregate.mean(row["latency_p50_us"] for row in trials if row["test"] == "latency")
     return [
         Cell(name), network(content, label), Cell("shared" if dev_shm == "shared" else "its own"), Cell(payload(size)),
         Cell(text, mark=_MARKS.get(text, "")), Cell(formats.number(throughput)), Cell(formats.number(latency)),

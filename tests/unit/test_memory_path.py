@@ -90,6 +90,14 @@ def test_samples_of_zenoh_that_come_by_tcp_are_a_result() -> None:
     assert not memory_path.is_result(other, outputs(summaries, (4, 6), middleware="zenoh", dev_shm="own"))
 
 
+def test_few_samples_do_not_show_their_way() -> None:
+    few = ({"sent": 50}, {"received": 50})
+    for changes in OPEN:
+        wrong = memory_path.invalid(outputs(few, tx_bytes=60_000, **changes))
+        assert wrong and wrong.code == "no-proof" and "51,200 bytes were delivered" in wrong.text
+    assert memory_path.invalid(outputs(few, tx_bytes=60_000)) is None
+
+
 def test_unread_interfaces_prove_nothing() -> None:
     found = outputs(ARRIVED, dev_shm="own")
     found.measurement.outcomes["pub0"].meters.clear()  # type: ignore[union-attr]

@@ -69,7 +69,7 @@ CASES = {
     "cores": (set_node("planner", cores_percent=99.0), "CPU", "planner and the nodes on the same cores use 99 %"),
     "queue": (drop_in_queue, "network", "the full queue of the link of node1 dropped 12 packets"),
     "interface": (set_node("driver", interface_drops=3), "network", "the interface of driver dropped 3 packets"),
-    "machine": (be_busy, "CPU", "the machine uses 97 % of all of its cores"),
+    "machine": (be_busy, "CPU", "the machine of the first publisher uses 97 % of all of its cores"),
     "buffer": (set_node("motor", receive_buffer_errors=1234), "queue", "no room for 1,234 datagrams that it receives"),
     "late": (be_late, "queue", "planner sent 20 % of the samples of command more than a period late, or never"),
 }  # fmt: skip
@@ -139,6 +139,37 @@ def test_a_budget_names_the_nodes_that_use_most_of_it(record: Record) -> None:
     found = bottleneck.of_budget([record])
     assert found and found.seen == "node1 uses 50 % of a core, of it planner 40 %"
     assert bottleneck.of_budget([record | {"nodes_cpu": None}]) is None
+
+
+def test_few_drops_limit_nothing(graph: Graph, record: Record) -> None:
+    way = {"queue_drops": 9, "lost": 9, "packets": 10_000}
+    record["link_conditions"] = {"node1": {"up": way}}
+    set_node("planner", interface_drops=1, packets=2000, receive_buffer_errors=1, datagrams=2000)(record)
+    assert bottleneck.find(graph, ["scan"], [record]) is None
+    way["lost"] = 11
+    found = bottleneck.find(graph, ["scan"], [record])
+    assert found and found.seen == "the link of node1 lost 11 packets"
+
+
+def test_a_publisher_does_not_send_late_what_it_never_received(graph: Graph, record: Record) -> None:
+    flows = record["by_flow"]
+    flows["imu"]["subscribers"]["planner"]["received"] = 150
+    flows["command"].update(sent=150, scheduled=200)
+    assert bottleneck.find(graph, ["command"], [record]) is None
+    flows["command"]["sent"] = 140
+    assert bottleneck.find(graph, ["command"], [record])
+
+
+def test_multicast_fills_no_link_with_a_copy_for_each_subscriber(graph: Graph, record: Record) -> None:
+    record |= {"link_rate_mbit": 7.0, "transport": "multicast"}
+    assert bottleneck.find(graph, ["scan"], [record]) is None
+
+
+def test_records_of_earlier_versions_counted_other_cpu_time(graph: Graph, record: Record) -> None:
+    for node in record["by_node"].values():
+        node["cpu_percent"] = 99.0
+        del node["cores_percent"]
+    assert bottleneck.find(graph, ["scan"], [record]) is None and bottleneck.of_budget([record]) is None
 
 
 def test_a_rejected_attempt_without_results_shows_nothing(graph: Graph, record: Record) -> None:
