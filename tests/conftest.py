@@ -28,8 +28,9 @@ NOBODY = 65534
 IN_VIRTUAL_MACHINE = "tested in the virtual machine (make test-all)"
 """Part of the reason to skip a test of a network whose kernel module few machines have."""
 IMAGES_MISSING = "archives of images are missing"
-RCLPY_MISSING = "K8SDDS_TEST_RCLPY names no Python with rclpy"
 """Start of the reason to skip a test of a real daemon whose image the user has to provide (tests/image_archives.py)."""
+RCLPY_MISSING = "K8SDDS_TEST_RCLPY names no Python with rclpy"
+"""Reason to skip a test with nodes of rclpy, whose packages the user has to provide."""
 
 # Processes that a shell starts in the background ignore SIGINT, and the programs that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

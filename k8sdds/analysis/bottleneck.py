@@ -49,8 +49,9 @@ def find(graph: Graph, flows: Sequence[str], trials: Sequence[Row]) -> Bottlenec
     What causes the most other effects is first: a node without CPU time also fills its queues.
     """
     path = _Path(graph, flows, with_counters(trials))
-    rules = (_computing, _throttled, _busy_nodes, _busy_cores, _links, _busy_machine, _buffers, _late)
-    return next(chain.from_iterable(rule(path) for rule in rules), None)
+    on_cores = (_computing, _throttled, _busy_nodes, _busy_cores)
+    on_the_way = (_links, _interfaces, _busy_machine, _buffers, _late)
+    return next(chain.from_iterable(rule(path) for rule in (*on_cores, *on_the_way)), None)
 
 
 def with_counters(trials: Sequence[Row]) -> list[Row]:
@@ -123,6 +124,13 @@ class _Path:
     def is_unicast(self) -> bool:
         return all(trial["transport"] == "unicast" for trial in self.trials)
 
+    @property
+    def less_traffic(self) -> str:
+        """What to change so that less crosses the network."""
+        change = "Lower sizes and rates, or run nodes that exchange much on one machine (`on`)"
+        copies = any(len(self.graph.subscribers(flow)) > 1 for flow in self.flows)
+        return f"{change}, or allow transport: multicast" if self.is_unicast and copies else change
+
 
 def _relevant(dropped: int, passed: int) -> int:
     return dropped if 100 * dropped >= DROPPED_PERCENT * (dropped + passed) else 0
@@ -132,8 +140,9 @@ def _computing(path: _Path) -> Iterator[Bottleneck]:
     graph = path.graph
     for node in path.nodes:
         needed = {
-            flow: 1e-4 * graph.flow(flow).compute_us * graph.rate(flow)
-            for flow in next(each for each in graph.nodes if each.name == node).publishes
+            flow.name: 1e-4 * flow.compute_us * graph.rate(flow.name)
+            for flow in graph.flows
+            if graph.publisher(flow.name).name == node
         }
         if (percent := sum(needed.values())) >= FULL_PERCENT:
             most = max(needed, key=lambda flow: needed[flow])
@@ -167,9 +176,7 @@ def _busy_cores(path: _Path) -> Iterator[Bottleneck]:
 
 
 def _links(path: _Path) -> Iterator[Bottleneck]:
-    change = "Lower sizes and rates, or run nodes that exchange much on one machine (`on`)"
-    if path.is_unicast and any(len(path.graph.subscribers(flow)) > 1 for flow in path.flows):
-        change += ", or allow transport: multicast"
+    change = path.less_traffic
     loads = mbit_between(path.graph, path.trials, path.machines, sent=True)
     rates = [rate for trial in path.trials if (rate := trial.get("link_rate_mbit"))]
     for machine in sorted({path.machines[node] for node in path.nodes if node in path.machines}):
@@ -191,9 +198,13 @@ def _links(path: _Path) -> Iterator[Bottleneck]:
         if _relevant(lost, packets):
             seen = f"the link of {machine} lost {lost:,} packets"
             yield Bottleneck("network", seen, "Send smaller samples, which need fewer packets")
+
+
+def _interfaces(path: _Path) -> Iterator[Bottleneck]:
     for node in path.nodes:
         if packets := path.dropped(node, "interface_drops", "packets"):
-            yield Bottleneck("network", f"the interface of {node} dropped {packets:,} packets", change)
+            seen = f"the interface of {node} dropped {packets:,} packets"
+            yield Bottleneck("network", seen, path.less_traffic)
 
 
 def _busy_machine(path: _Path) -> Iterator[Bottleneck]:
@@ -222,9 +233,8 @@ def _late(path: _Path) -> Iterator[Bottleneck]:
         if due and (percent := 100 * waited / due) >= UNSENT_PERCENT:
             seen = f"{node} sent {percent:.2g} % of the samples of {flow} more than a period late, or never"
             change = f"Publish the flows of {node} from several nodes"
-            change += (
-                f", or make {flow} best-effort if it may lose some" if path.graph.flow(flow).reliable else ""
-            )
+            if path.graph.flow(flow).reliable:
+                change += f", or make {flow} best-effort if it may lose some"
             yield Bottleneck("queue", seen, change)
 
 

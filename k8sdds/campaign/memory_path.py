@@ -57,10 +57,13 @@ def invalid(outputs: TrialOutputs) -> Reason | None:
 
     No interface of the publishers, loopback included, may have carried samples that were to stay in memory.
     """
-    way, carried = taken(outputs), _carried_bytes(outputs)
+    way = taken(outputs)
     if isinstance(way, Reason):
         return way
-    if way == MEMORY or outputs.trial.cell.shows_path or isinstance(carried, Reason):
+    if way == MEMORY or outputs.trial.cell.shows_path:
+        return None
+    carried = _carried_bytes(outputs)
+    if isinstance(carried, Reason):
         return None
     name = max(carried, key=lambda name: carried[name])
     return Reason("not-in-memory", f"the interfaces of {name} carried {carried[name]} bytes")
