@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +15,9 @@ from k8sdds.system.errors import PartFailed
 
 KILLING_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 """Signals that others send to end a process. A program that fails ends by others, such as SIGSEGV."""
+UNSHARED_KILLED = "sigprocmask unblock failed"
+"""What unshare of util-linux 2.38 prints if its command was killed by SIGKILL, which it cannot unblock to end likewise.
+Its exit code is 1, as if it had failed itself."""
 
 
 def start_time(pid: int) -> int | None:
@@ -119,6 +123,15 @@ def require_not_stopped(exit_code: int, what: str) -> None:
     """Raise PartFailed if another process ended a process that runs until it is stopped."""
     if was_stopped(exit_code):
         raise PartFailed(f"{what} was stopped")
+
+
+def require_unshared_not_stopped(unshare: subprocess.Popen[bytes], what: str, timeout_s: float) -> str:
+    """Raise PartFailed if another process ended the command of `unshare --fork`; otherwise return what it printed."""
+    message = unshare.communicate(timeout=timeout_s)[1].decode(errors="replace").strip()
+    require_not_stopped(unshare.returncode, what)
+    if UNSHARED_KILLED in message:
+        raise PartFailed(f"{what} was stopped")
+    return message
 
 
 def wait_gone(pid: int, timeout_s: float) -> bool:

@@ -107,9 +107,7 @@ class Sandbox:
             self._await(ready)
             pid = processes.descendant(self._process.pid, 1)
             if pid is None:
-                processes.require_not_stopped(
-                    self._process.wait(START_TIMEOUT_S), f"{self.name}: its sandbox"
-                )
+                self._require_not_stopped()
                 raise PrerequisiteError(
                     "the holder process of the sandbox ended at once", "run: k8sdds doctor"
                 )
@@ -128,17 +126,24 @@ class Sandbox:
         events = poll.poll(START_TIMEOUT_S * 1000)
         if events and os.read(ready, 1):
             return
+        message = "timed out"
         if events:
-            processes.require_not_stopped(self._process.wait(START_TIMEOUT_S), f"{self.name}: its sandbox")
+            message = self._require_not_stopped()
         else:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        stderr = b"" if self._process.stderr is None else self._process.communicate()[1]
         raise PrerequisiteError(
-            f"cannot create namespaces: {stderr.decode(errors='replace').strip() or 'timed out'}",
+            f"cannot create namespaces: {message}",
             unprivileged_remedy()
             if self._user
             else "run k8sdds in an environment that allows unshare (CAP_SYS_ADMIN)",
+        )
+
+    def _require_not_stopped(self) -> str:
+        """Raise PartFailed if another process ended the holder, which has ended; otherwise return what it printed."""
+        assert self._process is not None
+        return processes.require_unshared_not_stopped(
+            self._process, f"{self.name}: its sandbox", START_TIMEOUT_S
         )
 
     # -- commands and files -----------------------------------------------------------------------

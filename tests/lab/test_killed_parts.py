@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from k8sdds.model.trial import STANDBY
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system import processes
+from k8sdds.system.errors import PartFailed
 from tests.chaos import Chaos, command_line, descendants
 from tests.conftest import environment
 from tests.measuring import ENDS_S, LATE, experiment, running, wait, wait_for_trial
@@ -29,6 +32,25 @@ def test_killed_parts_cost_no_attempt(tmp_path: Path) -> None:
     campaign.run(kills=4, command_too=False, timeout_s=900)
     campaign.require_one_valid_attempt_per_trial()
     assert campaign.reasons() <= {"part-failed"}
+
+
+def run_unshared(script: str) -> subprocess.Popen[bytes]:
+    argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--", "sh", "-c", script]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_stopped_command_of_unshare_is_told_from_one_that_fails(number: signal.Signals) -> None:
+    waits = "trap exit TERM; echo; while :; do sleep 0.1; done"
+    with run_unshared(waits) as unshare:
+        assert unshare.stdout is not None
+        unshare.stdout.readline()
+        (command,) = processes.children(unshare.pid)
+        os.kill(command, number)
+        with pytest.raises(PartFailed, match="the pod was stopped"):
+            processes.require_unshared_not_stopped(unshare, "the pod", ENDS_S)
+    with run_unshared("echo no room >&2; exit 1") as unshare:
+        assert processes.require_unshared_not_stopped(unshare, "the pod", ENDS_S) == "no room"
 
 
 @pytest.mark.parametrize("what", ["link", "pod"])

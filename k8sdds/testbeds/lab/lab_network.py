@@ -156,7 +156,12 @@ class LabNetwork:
                     argv += ["--join-cgroup", str(folder)]
                 null = subprocess.DEVNULL
                 process = subprocess.Popen(
-                    argv, stdin=null, stdout=null, stderr=null, pass_fds=(notify,), start_new_session=True
+                    argv,
+                    stdin=null,
+                    stdout=null,
+                    stderr=subprocess.PIPE,
+                    pass_fds=(notify,),
+                    start_new_session=True,
                 )
                 os.close(notify)
                 waiting[ready] = (name, process)
@@ -170,8 +175,8 @@ class LabNetwork:
                 # nsenter forks into the PID namespace of the sandbox, and unshare into that of the pod.
                 first = processes.descendant(process.pid, 2) if os.read(ready, 1) else None
                 if first is None:
-                    processes.require_not_stopped(process.wait(START_TIMEOUT_S), pod)
-                    raise PrerequisiteError(f"{pod} did not start", "run: k8sdds doctor")
+                    message = processes.require_unshared_not_stopped(process, pod, START_TIMEOUT_S)
+                    raise PrerequisiteError(f"{pod} did not start: {message}", "run: k8sdds doctor")
                 self.pods[name] = first
         finally:
             for ready in waiting:
