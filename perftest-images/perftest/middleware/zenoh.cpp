@@ -175,9 +175,9 @@ Json shared_memory(const Settings& s) {
 uint64_t pool_bytes(const Settings& s, Role role) {
     if (!shares_memory(s)) return 0;
     constexpr uint64_t mebibyte = 1 << 20, overhead = 64;     // of a buffer
-    const uint64_t sample = s.data_length + overhead;
-    const uint64_t usual = role != Role::subscriber ? std::clamp(1024 * sample, mebibyte, 64 * mebibyte) : 2 * mebibyte;
-    return std::max(usual, 4 * sample);
+    const uint64_t sample = s.data_length + overhead, most = (role == Role::subscriber ? 2 : 64) * mebibyte;
+    // For more than 32,768 buffers, the library creates another file while it runs, which processes that start may remove.
+    return std::max(std::min(1024 * sample, most), 4 * sample);
 }
 
 constexpr uint64_t shared_overhead = 2 << 20;             // of a process: where its samples are, and who uses them
