@@ -34,7 +34,7 @@ def test_large_samples_over_a_lossy_link_are_all_lost(k8sdds: Command, tmp_path:
     done = k8sdds("run", "experiment.yaml", "-o", "out")
     records = attempts_over_links(tmp_path / "out")
     assert {record["middleware"] for record in records} == {"cyclonedds", "fastdds"}, done.stderr
-    assert (tmp_path / "out/report/report.html").exists() == any(record["valid"] for record in records)
+    assert (tmp_path / "out/report/report.html").exists()
     for record in records:
         assert record["sent"] == 60 and record["received"] == 0 and record["lost_percent"] == 100
         assert (
