@@ -72,6 +72,14 @@ def test_the_experiments_of_the_study_are_installed() -> None:
     assert {cell.network for cell in twelve if cell.transport == "unicast"} == PAPER_NETWORKS
 
 
+def test_multicast_to_12_subscribers_is_measured_on_the_second_network_alone() -> None:
+    cells = expand(experiments.load("second-networks")).cells
+    assert {(cell.network, cell.transport) for cell in cells} == {
+        ("flannel-vxlan", "unicast"), ("macvlan", "unicast"), ("macvlan", "multicast"),
+    }  # fmt: skip
+    assert {cell.subscribers for cell in cells} == {12}
+
+
 def test_quickstart_takes_less_than_three_minutes() -> None:
     assert preflight.estimate_s(expand(experiments.load("quickstart"))) < 180
 
