@@ -12,7 +12,7 @@ from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE, Protection
 from k8sdds.model.settings import MAX_WRITERS, MIN_SAMPLE_BYTES, SAME_NODE
 from k8sdds.model.trial import Cell
-from k8sdds.networks import NETWORKS, find
+from k8sdds.networks import find, names_of
 from k8sdds.security import levels
 from k8sdds.system.errors import InputError
 
@@ -27,12 +27,11 @@ def _network_problems(cell: Cell) -> Iterator[tuple[str, str]]:
     if invalid := network.options_error(cell.datapath_options):
         yield invalid
     if network.ipv4_only and "ipv6" in cell.ip_families:
-        carrying = ", ".join(other.name for other in NETWORKS.values() if not other.ipv4_only)
+        carrying = names_of(lambda other: not other.ipv4_only)
         remedy = f"set ip_families to [ipv4], or use only networks with IPv6 ({carrying})"
         yield f"{network.name} carries only IPv4: {network.ipv4_only}", remedy
     if cell.policies and not network.policy:
-        enforcing = ", ".join(other.name for other in NETWORKS.values() if other.policy)
-        remedy = f"set policies only in sweeps of networks that do ({enforcing})"
+        remedy = f"set policies only in sweeps of networks that do ({names_of(lambda other: other.policy)})"
         yield f"{network.name} does not enforce NetworkPolicies", remedy
     implementation = middleware.of(cell)
     mtu = network.mtu(cell.datapath_options)
@@ -40,7 +39,7 @@ def _network_problems(cell: Cell) -> Iterator[tuple[str, str]]:
         yield f"{cell.describe()}: {unfit[0]}", unfit[1]
     if network.multicast:
         return
-    multicast = ", ".join(other.name for other in NETWORKS.values() if other.multicast)
+    multicast = names_of(lambda other: other.multicast)
     what = f"{network.name} carries no multicast between nodes"
     if cell.transport == "multicast":
         yield what, f"use multicast only on networks that carry it ({multicast}), or use unicast"

@@ -72,6 +72,11 @@ def agent_pods() -> tuple[str, ...]:
     return (f"{versions.NETWORK_NAMESPACE}/*", *dict.fromkeys(known))
 
 
+def names_of(having: Callable[[Network], object]) -> str:
+    """Return the names of the networks with a property, for messages."""
+    return ", ".join(name for name, network in NETWORKS.items() if having(network))
+
+
 def carrying_ipv6() -> tuple[str, ...]:
     """Return the networks that k8sdds can install with IPv6."""
     return tuple(
