@@ -25,7 +25,7 @@ PANELS = {
     "Start here": "recommend run list init docs",
     "Measure": "show testbed reproduce schema security",
     "Analyze": "report compare claims import_",
-    "Cluster": "deploy deployed network nodes",
+    "Cluster": "deploy deployed network policy nodes",
     "Lab": "machine lab",
     "Package": "bundle images artifact",
 }

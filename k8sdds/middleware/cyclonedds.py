@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
+from k8sdds.middleware.ports import Ports, rtps
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import Protection
 
@@ -42,6 +43,11 @@ class CycloneDDS(K8sddsPerftest):
         if protection.aes_bits == 128:
             return "Cyclone DDS 0.10 always uses AES-256", "leave aes_bits out, or use another middleware"
         return None
+
+    @override
+    def ports(self, domain: int, processes: int, discovery: str) -> Ports:
+        needs = "`Discovery/ParticipantIndex` must be `auto`: otherwise Cyclone DDS may use ephemeral ports"
+        return rtps(domain, processes, discovery, needs)
 
     @override
     def ready_files(self, configuration: Configuration) -> list[ReadyFile]:

@@ -8,14 +8,17 @@ Servers ignore DDS domains, so the trials of a campaign run one after the other 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 from typing_extensions import override
 
 from k8sdds import versions
+from k8sdds.discovery import SERVER as BY_SERVER
 from k8sdds.discovery import Service
 from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
+from k8sdds.middleware.ports import Ports, rtps
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import Cell
@@ -91,6 +94,14 @@ class FastDDS(K8sddsPerftest):
     def service_command(self, address: str) -> list[str]:
         assert SERVER.program is not None
         return [SERVER.program, "-i", "0", "-l", address, "-p", str(SERVER.port)]
+
+    @override
+    def ports(self, domain: int, processes: int, discovery: str) -> Ports:
+        known = rtps(domain, processes, discovery)
+        if discovery != BY_SERVER:
+            return known
+        # The server passes on what participants would send to each other to match.
+        return replace(known, from_peers=tuple(port + 1 for port in known.from_service))
 
     @override
     def ready_files(self, configuration: Configuration) -> list[ReadyFile]:

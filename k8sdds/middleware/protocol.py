@@ -8,9 +8,11 @@ from typing import Any, Protocol
 
 from k8sdds.discovery import SERVER, Service
 from k8sdds.middleware.files import Configuration, ReadyFile, profile
+from k8sdds.middleware.ports import Ports
 from k8sdds.model.axis import DDS, PROCESS
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import AXES, Cell
+from k8sdds.system.errors import InputError
 from k8sdds.workloads.program import Command, Program, Surroundings
 
 __all__ = ["SETTINGS", "Command", "Middleware", "Surroundings"]
@@ -113,6 +115,15 @@ class Middleware(Program, Protocol):
     def ready_files(self, configuration: Configuration) -> list[ReadyFile]:
         """Return the middleware's own files with which an application uses a measured configuration."""
         return []
+
+    def ports(self, domain: int, processes: int, discovery: str) -> Ports:
+        """Return the ports of an application's pod with this number of processes.
+
+        Raises InputError if they are unknown, or if no rule can name them.
+        """
+        raise InputError(
+            f"the ports of {self.name} are unknown", "give --middleware cyclonedds, fastdds or zenoh"
+        )
 
     # -- on a cluster ---------------------------------------------------------------------------------
 

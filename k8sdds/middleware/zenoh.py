@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Literal
 
 from typing_extensions import override
 
 from k8sdds import versions
-from k8sdds.discovery import SERVER, Service
+from k8sdds.discovery import MULTICAST, SERVER, Service
 from k8sdds.middleware.files import Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
+from k8sdds.middleware.ports import Ports
 from k8sdds.model import graph
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.security import NONE, Protection
@@ -29,6 +31,8 @@ MODES = (UDP, QUIC)
 
 MAX_PUBLISHERS, MAX_KEYS = 100, 10_000
 """What k8sdds-perftest has ports and publishers for."""
+FIRST_PORT = 7500
+"""Port of the first publisher of k8sdds-perftest in domain 0; each domain has MAX_PUBLISHERS."""
 MAX_BATCH_BYTES = 65535
 """Longest unit that Zenoh sends: it batches samples into one, or fragments them to this length."""
 
@@ -167,6 +171,25 @@ class Zenoh(K8sddsPerftest):
             ROUTER.path or "zenohd", "--listen", f"tcp/{own}", "--listen", f"udp/{own}", "--no-multicast-scouting",
             "--adminspace-permissions", "none",
         ]  # fmt: skip
+
+    @override
+    def ports(self, domain: int, processes: int, discovery: str) -> Ports:
+        protocol: Literal["TCP", "UDP"] = "TCP" if self._mode == TCP else "UDP"
+        if discovery == MULTICAST:
+            raise InputError(
+                "Zenoh answers those who search by multicast at their ephemeral ports, which no policy can name",
+                "give --discovery peers or server",
+            )
+        if discovery == SERVER:
+            return Ports(
+                protocol=protocol, needs="`mode` must be `client`, so that all samples pass the router"
+            )
+        first = FIRST_PORT + MAX_PUBLISHERS * domain
+        needs = (
+            f"`listen` must name these ports, such as `{self._mode or 'tcp'}/[::]:{first}`: by default, peers listen at"
+            " ephemeral ports"
+        )
+        return Ports(tuple(range(first, first + processes)), protocol=protocol, needs=needs)
 
     @override
     def ready_files(self, configuration: Configuration) -> list[ReadyFile]:

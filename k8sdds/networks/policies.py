@@ -1,4 +1,4 @@
-"""Define the NetworkPolicies of an experiment: each selects all pods and allows only packets from these pods."""
+"""Define NetworkPolicies. Those of an experiment select all its pods and allow only packets from these pods."""
 
 from __future__ import annotations
 
@@ -18,13 +18,19 @@ def policy_name(number: int) -> str:
 def manifest(name: str, namespace: str, labels: Mapping[str, str], pods: Mapping[str, str]) -> dict[str, Any]:
     """Return the manifest of a policy. `pods`: labels of the participants' pods."""
     selector = {"matchLabels": dict(pods)}
+    metadata = {"name": name, "namespace": namespace, "labels": dict(labels)}
+    return policy(metadata, selector, ingress=[{"from": [{"podSelector": selector}]}])
+
+
+def policy(metadata: Mapping[str, Any], selector: Mapping[str, Any], **rules: Any) -> dict[str, Any]:
+    """Return a policy of the selected pods. `rules`: lists of `ingress` and `egress`; a missing one is not limited."""
     return {
         "apiVersion": f"{API_GROUP}/{API_VERSION}",
         "kind": "NetworkPolicy",
-        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
+        "metadata": dict(metadata),
         "spec": {
-            "podSelector": selector,
-            "policyTypes": ["Ingress"],
-            "ingress": [{"from": [{"podSelector": selector}]}],
+            "podSelector": dict(selector),
+            "policyTypes": [direction.capitalize() for direction in rules],
+            **rules,
         },
     }

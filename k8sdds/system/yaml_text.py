@@ -177,7 +177,11 @@ def top_keys(text: str) -> set[str]:
 
 
 class _Blocks(SafeRepresenter):
-    """Writes text of several lines as a block."""
+    """Writes text of several lines as a block, and values that occur several times in full, without anchors."""
+
+    @override
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
     @override
     def represent_str(self, data: Any) -> Any:

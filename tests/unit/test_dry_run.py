@@ -27,7 +27,7 @@ from tests.unit.test_help import LEAVES, leaves
 
 READ_ONLY = {
     "list", "show", "docs", "schema", "runs", "compare", "history", "claims", "kubeconfig", "doctor",
-    "lab plan", "lab ls",
+    "lab plan", "lab ls", "policy",
     "network list", "network show", "nodes ls", "bundle verify", "bundle list", "artifact verify", "security show",
     "security check", "security levels",
 }  # fmt: skip

@@ -17,6 +17,7 @@ from typing_extensions import override
 from k8sdds import versions, workloads
 from k8sdds.discovery import Service
 from k8sdds.middleware.connext import command, settings
+from k8sdds.middleware.ports import Ports, rtps
 from k8sdds.middleware.protocol import Command, Middleware, Surroundings
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.perftest import log
@@ -109,6 +110,10 @@ class Connext(Middleware):
         }
         missing = {name: text for name, text in required.items() if not os.environ.get(name)}
         return [(f"{what}: {name}", remedy) for name, (what, remedy) in missing.items()]
+
+    @override
+    def ports(self, domain: int, processes: int, discovery: str) -> Ports:
+        return rtps(domain, processes, discovery)
 
     @override
     def secret(self, namespace: str) -> dict[str, Any] | None:

@@ -1,0 +1,216 @@
+"""Write the NetworkPolicies that admit the flows of an application, and state what policies cannot express."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+from k8sdds import middleware
+from k8sdds.discovery import MULTICAST, PEERS, SERVER, Service
+from k8sdds.middleware.ports import Ports
+from k8sdds.model.application import Application
+from k8sdds.networks import NETWORKS, names_of
+from k8sdds.networks.policies import policy
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
+from k8sdds.system.yaml_text import nearest
+
+PART_OF, COMPONENT, NAME = (f"app.kubernetes.io/{key}" for key in ("part-of", "component", "name"))
+"""Labels of pods, which Kubernetes recommends: the application, its node or role, and the discovery service."""
+GROUP = "239.255.0.1"
+"""The multicast group by which DDS discovers participants unless it is configured otherwise."""
+_DNS = {
+    "to": [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+            "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+        }
+    ],
+    "ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")],
+}
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_MAX_LABEL, _WIDTH = 63, 110
+
+
+@dataclass(frozen=True)
+class Communication:
+    """How the participants of an application communicate."""
+
+    middleware: str = "cyclonedds"
+    domain: int = 0
+    processes: int = 1
+    """Participants in a pod."""
+    discovery: str = PEERS
+    group: str = GROUP
+    """Multicast group of discovery."""
+    network: str | None = None
+    """The network of the cluster; None if it is not stated."""
+
+    @property
+    def ports(self) -> Ports:
+        """The ports of each pod. Raises InputError if they are unknown, or if no policy can name them."""
+        names = list(middleware.MIDDLEWARES)
+        if self.middleware not in names:
+            what = f"unknown middleware {self.middleware!r}{nearest(self.middleware, names)}"
+            raise InputError(what, "see: k8sdds docs applications")
+        return middleware.find(self.middleware).ports(self.domain, self.processes, self.discovery)
+
+    @property
+    def service(self) -> Service | None:
+        """The discovery service that participants use. Raises InputError if the middleware has none."""
+        if self.discovery != SERVER:
+            return None
+        service = middleware.find(self.middleware).service
+        if service is None:
+            raise InputError(
+                f"{self.middleware} has no discovery service", "give --discovery peers or multicast"
+            )
+        return service
+
+
+def text(application: Application, used: Communication) -> str:
+    """Return the policies as YAML, after comments with what they cannot express. Raises InputError."""
+    about = [
+        f"NetworkPolicies of {application.name}: {used.middleware}, domain {used.domain}, by {used.discovery}.",
+        f"Label each pod with {PART_OF}: {application.name} and {COMPONENT}: {', '.join(_peers(application))}.",
+        "They limit only pods with these labels, and only in the namespace in which you create them; they add up with"
+        " other policies.",
+        *(f"- {limit}." for limit in _limits(used)),
+    ]
+    comments = (
+        textwrap.fill(line, _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
+        for line in about
+    )
+    return "\n".join(comments) + "\n" + "---\n".join(map(yaml_text.dump, policies(application, used)))
+
+
+def policies(application: Application, used: Communication) -> list[dict[str, Any]]:
+    """Return one policy for each node or role of an application, and one for its discovery service."""
+    own, service = used.ports, used.service
+    at_group = () if own.at_group is None else (own.at_group,)
+    found = []
+    for component, peers in _peers(application).items():
+        ingress: list[dict[str, Any]] = []
+        egress: list[dict[str, Any]] = []
+        if peers and own.from_peers:
+            others, ports = [_pods(application.name, *peers)], _ports(own, own.from_peers)
+            egress.append({"to": others, "ports": ports})
+            ingress.append({"from": others, "ports": _ports(own, at_group) + ports})
+        if at_group:
+            egress.append({"to": [_group(used.group)], "ports": _ports(own, at_group)})
+        if service:
+            egress.append({"to": [_servers(service)], "ports": _ports(own, (service.port,))})
+        if service and own.from_service:
+            ingress.append({"from": [_servers(service)], "ports": _ports(own, own.from_service)})
+        if used.discovery != MULTICAST:
+            egress.append(_DNS)
+        selector = _pods(application.name, component)["podSelector"]
+        found.append(
+            policy({"name": f"{application.name}-{component}"}, selector, ingress=ingress, egress=egress)
+        )
+    return [*found, _of_service(application.name, service, own)] if service else found
+
+
+def _peers(application: Application) -> dict[str, list[str]]:
+    """Return the nodes of an application, or the roles of its flows, each with those that share a flow with it."""
+    if not application.nodes:
+        roles = ((f"{flow.name}-publisher", f"{flow.name}-subscriber") for flow in application.flows)
+        return {own: [other] for pair in roles for own, other in permutations(pair)}
+    peers: dict[str, list[str]] = {name: [] for name in application.nodes}
+    for (name, own), (other, node) in permutations(application.nodes.items(), 2):
+        if {*own.publishes} & {*node.subscribes} or {*own.subscribes} & {*node.publishes}:
+            peers[name].append(other)
+    return peers
+
+
+def _of_service(application: str, service: Service, own: Ports) -> dict[str, Any]:
+    pods = [_pods(application)]
+    answers = [{"to": pods, "ports": _ports(own, own.from_service)}] if own.from_service else []
+    return policy(
+        {"name": f"{application}-{service.name}"},
+        _servers(service)["podSelector"],
+        ingress=[{"from": pods, "ports": _ports(own, (service.port,))}],
+        egress=answers,
+    )
+
+
+def _pods(application: str, *components: str) -> dict[str, Any]:
+    """Return the peer of a rule that is all pods of an application, or those of components."""
+    selector: dict[str, Any] = {"matchLabels": {PART_OF: _label(application)}}
+    if len(components) == 1:
+        selector["matchLabels"][COMPONENT] = _label(components[0])
+    elif components:
+        values = [*map(_label, components)]
+        selector["matchExpressions"] = [{"key": COMPONENT, "operator": "In", "values": values}]
+    return {"podSelector": selector}
+
+
+def _servers(service: Service) -> dict[str, Any]:
+    return {"podSelector": {"matchLabels": {NAME: service.name}}}
+
+
+def _group(address: str) -> dict[str, Any]:
+    try:
+        group = ipaddress.ip_address(address)
+    except ValueError:
+        group = None
+    if group is None or not group.is_multicast:
+        raise InputError(
+            f"--group {address}: not the address of a multicast group", f"give one such as {GROUP}"
+        )
+    return {"ipBlock": {"cidr": f"{group}/{group.max_prefixlen}"}}
+
+
+def _ports(own: Ports, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    return [{"protocol": own.protocol, "port": number} for number in numbers]
+
+
+def _label(text: str) -> str:
+    if not _LABEL.fullmatch(text) or len(text) > _MAX_LABEL:
+        remedy = f"choose a name of at most {_MAX_LABEL} characters that ends with a letter or a digit"
+        raise InputError(f"{text} cannot be a label of pods", remedy)
+    return text
+
+
+def _limits(used: Communication) -> Iterator[str]:
+    """Yield what the policies of an application depend on, and what they cannot express."""
+    if needs := used.ports.needs:
+        yield needs
+    if used.discovery == MULTICAST:
+        yield (
+            "A multicast group is no pod: networks differ in whether policies apply to it. WeaveNet admits all"
+            " multicast from pods"
+        )
+    else:
+        yield "The rule for kube-dns lets pods resolve names: remove it if you configure addresses"
+    if used.processes == 1:
+        yield "Each pod is one process with one participant. For more, give --processes"
+    if used.service:
+        yield f"The discovery service has the label {NAME}: {used.service.name}, in the same namespace"
+    yield "Pods that share a flow can exchange any others: policies know ports, not topics, which DDS Security protects"
+    yield "They do not apply to pods with hostNetwork, nor to samples in shared memory"
+    yield _enforcement(used)
+
+
+def _enforcement(used: Communication) -> str:
+    enforcing = names_of(lambda network: network.policy)
+    if used.network is None:
+        return (
+            f"These networks enforce policies: {enforcing}. On others, such as Flannel, they have no effect"
+        )
+    network = NETWORKS.get(used.network)
+    if network is None:
+        what = f"k8sdds does not know whether {used.network} enforces policies"
+        raise InputError(what, "leave out --network, or see: k8sdds list networks")
+    if used.discovery == MULTICAST and not network.multicast:
+        what = f"{network.name} carries no multicast between nodes"
+        carrying = names_of(lambda network: network.multicast)
+        raise InputError(what, f"give --discovery peers, or a network that does ({carrying})")
+    return (
+        f"{network.name} {'enforces policies' if network.policy else 'ignores policies: they have no effect'}"
+    )

@@ -1,0 +1,137 @@
+"""NetworkPolicies of applications: their form is that of Kubernetes, and they admit flows of the application only."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from kubernetes import client
+from ruamel.yaml import YAML
+
+from k8sdds import middleware
+from k8sdds.campaign import applications
+from k8sdds.discovery import MULTICAST, PEERS, SERVER
+from k8sdds.middleware.protocol import Middleware
+from k8sdds.model.application import Application
+from k8sdds.recommend import network_policy
+from k8sdds.recommend.network_policy import COMPONENT, NAME, PART_OF, Communication
+from k8sdds.system.errors import InputError
+
+USABLE = [name for name, each in middleware.MIDDLEWARES.items() if type(each).ports is not Middleware.ports]
+FLOW = {"name": "scans", "payload_bytes": 100, "rate": 10}
+
+
+def application(**changes: Any) -> Application:
+    return Application.model_validate({"name": "robot", "flows": [FLOW]} | changes)
+
+
+def by_component(policies: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        policy["spec"]["podSelector"]["matchLabels"].get(COMPONENT, NAME): policy["spec"]
+        for policy in policies
+    }
+
+
+def as_kubernetes_reads_it(policy: dict[str, Any]) -> Any:
+    """Return a policy after its way through the client's model, which ignores unknown fields."""
+    api = client.ApiClient()
+    read = api.deserialize(json.dumps(policy), "V1NetworkPolicy", "application/json")
+    return api.sanitize_for_serialization(read)
+
+
+def check_printed(loaded: Application, used: Communication) -> None:
+    text = network_policy.text(loaded, used)
+    printed = list(YAML(typ="safe").load_all(io.StringIO(text)))
+    assert printed == network_policy.policies(loaded, used)
+    assert all(as_kubernetes_reads_it(policy) == policy for policy in printed)
+    assert len({policy["metadata"]["name"] for policy in printed}) == len(printed)
+    assert "&id" not in text
+
+
+@pytest.mark.parametrize("name", applications.APPLICATIONS.names())
+def test_the_policies_of_each_application_are_those_of_kubernetes(name: str) -> None:
+    check_printed(applications.load(name), Communication())
+
+
+@pytest.mark.parametrize("discovery", [PEERS, MULTICAST, SERVER])
+@pytest.mark.parametrize("name", USABLE)
+def test_the_policies_of_each_middleware_are_those_of_kubernetes(name: str, discovery: str) -> None:
+    used = Communication(name, 101, 3, discovery)
+    if (name.startswith("zenoh"), discovery) == (True, MULTICAST) or (name, discovery) == (
+        "cyclonedds",
+        SERVER,
+    ):
+        with pytest.raises(InputError):
+            network_policy.text(application(), used)
+    else:
+        check_printed(application(), used)
+
+
+def test_only_nodes_that_share_a_flow_reach_each_other() -> None:
+    nodes = {"lidar": {"publishes": "scans"}, "map": {"subscribes": "scans", "publishes": "grid"}}
+    nodes |= {"planner": {"subscribes": "grid"}}
+    chain = application(flows=[FLOW, {**FLOW, "name": "grid"}], nodes=nodes)
+    found = by_component(network_policy.policies(chain, Communication(domain=2)))
+    ports = [{"protocol": "UDP", "port": port} for port in (7910, 7911)]
+    for own, peers in {"lidar": ["map"], "planner": ["map"], "map": ["lidar", "planner"]}.items():
+        (ingress,), (egress, dns) = found[own]["ingress"], found[own]["egress"]
+        assert ingress == {"from": egress["to"], "ports": ports}
+        assert egress["ports"] == ports
+        selector = ingress["from"][0]["podSelector"]
+        assert selector["matchLabels"][PART_OF] == "robot"
+        expressions = selector.get("matchExpressions", [{"values": [selector["matchLabels"].get(COMPONENT)]}])
+        assert expressions[0]["values"] == peers
+        assert {port["port"] for port in dns["ports"]} == {53}
+
+
+def test_each_process_of_a_pod_has_its_ports() -> None:
+    (ingress,) = by_component(network_policy.policies(application(), Communication(processes=2)))[
+        "scans-publisher"
+    ]["ingress"]
+    assert [port["port"] for port in ingress["ports"]] == [7410, 7411, 7412, 7413]
+
+
+def test_clients_of_a_zenoh_router_reach_only_the_router() -> None:
+    used = Communication("zenoh", discovery=SERVER)
+    found = by_component(network_policy.policies(application(), used))
+    assert found["scans-publisher"]["ingress"] == []
+    assert found["scans-publisher"]["egress"][0]["ports"] == [{"protocol": "TCP", "port": 7447}]
+    assert found[NAME]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": 7447}]
+    assert found[NAME]["egress"] == []
+
+
+def test_the_group_may_be_one_of_ipv6() -> None:
+    used = Communication(discovery=MULTICAST, group="ff15::efff:1")
+    egress = by_component(network_policy.policies(application(), used))["scans-publisher"]["egress"]
+    assert {"ipBlock": {"cidr": "ff15::efff:1/128"}} in egress[1]["to"]
+
+
+@pytest.mark.parametrize(
+    ("used", "message"),
+    [
+        (Communication("zenoh", discovery=MULTICAST), "no policy can name"),
+        (Communication(discovery=SERVER), "cyclonedds has no discovery service"),
+        (Communication("raw"), "the ports of raw are unknown"),
+        (Communication("fastdss"), "unknown middleware 'fastdss' .did you mean"),
+        (Communication(discovery=MULTICAST, group="10.0.0.1"), "not the address of a multicast group"),
+        (Communication(discovery=MULTICAST, network="flannel-vxlan"), "carries no multicast"),
+        (Communication(network="antrea"), "does not know whether antrea enforces policies"),
+    ],
+)
+def test_what_no_policy_can_express_is_refused(used: Communication, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        network_policy.text(application(), used)
+
+
+def test_names_that_cannot_be_labels_are_refused() -> None:
+    with pytest.raises(InputError, match="cannot be a label"):
+        network_policy.text(application(name="robot-"), Communication())
+
+
+@pytest.mark.parametrize(
+    ("network", "limit"), [("kube-router", "enforces policies"), ("flannel-vxlan", "ignores policies")]
+)
+def test_the_output_states_whether_the_network_enforces_policies(network: str, limit: str) -> None:
+    assert f"{network} {limit}" in network_policy.text(application(), Communication(network=network))
