@@ -64,18 +64,21 @@ def enforce(policies: Policies, pods: Pods) -> None:
     Like a network, this drops packets where no sender notices it, and lets answers pass.
     """
     for address, (netns, own) in pods.items():
+        family = "ip6" if ":" in address else "ip"
+        groups = [] if family == "ip6" else [network_policy.GROUP]
         rules = ["add table inet t; flush table inet t"]
         rules += ["add chain inet t in { type filter hook input priority 0; policy drop; }"]
         rules += ["add rule inet t in iifname lo accept"]
         rules += ["add rule inet t in ct state established,related accept"]
+        rules += ["add rule inet t in meta l4proto ipv6-icmp accept"]  # finds neighbors
         for sender, (_, labels) in pods.items():
             received = admitted(policies, "ingress", own, labels)
             for to, sent in (
                 (address, admitted(policies, "egress", labels, own)),
-                (network_policy.GROUP, admitted(policies, "egress", labels, network_policy.GROUP)),
+                *((group, admitted(policies, "egress", labels, group)) for group in groups),
             ):
                 rules += [
-                    f"add rule inet t in ip saddr {sender} ip daddr {to} {port} accept"
+                    f"add rule inet t in {family} saddr {sender} {family} daddr {to} {port} accept"
                     for port in sorted(sent & received)
                     if sender != address
                 ]
@@ -96,6 +99,11 @@ def ports_of(policies: Policies) -> list[int]:
     return sorted({port["port"] for rule in rules for port in rule["ports"]} - {53})
 
 
+def ipv6(address: str) -> str:
+    """Return the IPv6 address of the pod with an IPv4 address."""
+    return f"fd99::{address.rpartition('.')[2]}"
+
+
 @pytest.fixture
 def pods() -> Iterator[Pods]:
     """Connect three network namespaces by a bridge, and return each with its labels by its address."""
@@ -109,6 +117,7 @@ def pods() -> Iterator[Pods]:
             sh(f"ip -n {name} link add eth0 type veth peer name port{number} netns {bridge}")
             sh(f"ip -n {bridge} link set port{number} up master br0")
             sh(f"ip -n {name} addr add 10.99.0.{number}/24 dev eth0 && ip -n {name} link set eth0 up")
+            sh(f"ip -n {name} addr add {ipv6(f'10.99.0.{number}')}/64 dev eth0 nodad")
         yield dict(zip((A, B, C), zip(names, (PUBLISHER, SUBSCRIBER, {}), strict=True), strict=True))
     finally:
         for name in (bridge, *names):
@@ -166,3 +175,42 @@ def test_participants_need_exactly_these_ports(
         for what, changed in others.items():
             enforce(changed, labelled)
             assert all(process.end() for process in begin(perftest, labelled, used, 2)), what
+
+
+@pytest.mark.parametrize("name", ["cyclonedds", "fastdds"])
+def test_each_process_of_a_pod_needs_its_ports(perftest: Perftest, pods: Pods, name: str) -> None:
+    """Two subscribers of a pod receive all samples with the policies for two processes, not with those for one."""
+    for processes in (2, 1):
+        used = Communication(name, perftest.domain, processes)
+        enforce(network_policy.policies(APPLICATION, used), pods)
+        both: tuple[object, ...] = ("-discoveryTimeout", 60 if processes == 2 else 2)
+        subscribers = [
+            perftest.sub(
+                *both, "-sidMultiSubTest", n, "-peer", A, nic="eth0", netns=pods[B][0], middleware=name
+            )
+            for n in range(2)
+        ]
+        publisher = perftest.pub(
+            *both, "-numSubscribers", 2, "-peer", B, nic="eth0", netns=pods[A][0], middleware=name
+        )
+        if processes == 1:
+            assert publisher.end() == 3
+        else:
+            end_all(publisher, *subscribers)
+            assert {each.k8sdds["received"] for each in subscribers} == {publisher.k8sdds["sent"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "transport"), [("cyclonedds", "UDPv6"), ("fastdds", "UDPv6"), ("zenoh", "TCPv6")]
+)
+def test_rules_for_pods_admit_ipv6(perftest: Perftest, pods: Pods, name: str, transport: str) -> None:
+    used = Communication(name, perftest.domain)
+    with_ipv6 = {ipv6(address): pod for address, pod in pods.items()}
+    link = (pods[A][0], pods[B][0])
+    for domain, wait_s in ((used.domain, 60), (used.domain + 1, 2)):
+        enforce(network_policy.policies(APPLICATION, replace(used, domain=domain)), with_ipv6)
+        processes = perftest.begin(
+            *("-transport", transport, "-discoveryTimeout", wait_s), link=link, peers=False, middleware=name,
+            pub=("-peer", ipv6(B)), sub=("-peer", ipv6(A)),
+        )  # fmt: skip
+        end_all(*processes, codes=() if domain == used.domain else (3, 3))
