@@ -21,7 +21,12 @@ def policy(
     middleware: Annotated[
         str, "--middleware NAME: cyclonedds, fastdds, connext, zenoh, zenoh-udp or zenoh-quic."
     ] = "cyclonedds",
-    domain: Annotated[int, option("--domain N: DDS domain, such as ROS_DOMAIN_ID.", min=0, max=101)] = 0,
+    domain: Annotated[
+        int,
+        option(
+            "--domain N: DDS domain (ROS_DOMAIN_ID). Ports of higher ones can be ephemeral.", min=0, max=101
+        ),
+    ] = 0,
     processes: Annotated[
         int, option("--processes N: Processes in each pod, each with one participant.", min=1, max=100)
     ] = 1,

@@ -16,7 +16,7 @@ from typing import Any
 from k8sdds import workloads
 from k8sdds.bundle import parts
 from k8sdds.model.trial import Cell
-from k8sdds.networks import NETWORKS, find
+from k8sdds.networks import find, names_of
 from k8sdds.networks.datapath import CniPlugins
 from k8sdds.system import processes
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
@@ -46,7 +46,7 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
             continue
         network = find(cell.network)
         if network.cni_plugins is None:
-            able = ", ".join(other.name for other in NETWORKS.values() if other.cni_plugins)
+            able = names_of(lambda other: other.cni_plugins)
             what = f"{cell.network_label}: test {cell.test} times CNI plugins in the lab, but {network.no_cni_plugins}"
             remedy = f"use networks whose plugins need no daemon ({able}), or measure on a cluster: --testbed cluster"
             found[what] = Problem(what, remedy, input=True)
