@@ -40,6 +40,7 @@ from k8sdds.deploy.software import Software
 from k8sdds.model.profile import Profile
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
+from k8sdds.system.grouping import merge_by_node
 from k8sdds.system.ssh import Connect, Connections
 
 Note = Callable[[str], None]
@@ -208,9 +209,10 @@ def survey(profile: Profile, connections: Connections) -> MachineSurvey:
     machines, failures = facts.gather(connections, SYSCTLS, (*FILES, *programs), extra_script)
     notes = [*preflight.notes(profile, machines)]
     for name, machine in machines.items():
-        notes += [f"{name}: {note}" for note in _outdated(profile, machine)]
-        notes += [f"{name}: {note}" for note in tuning.plan(profile.tuning, machine.all("tuning")).notes]
-    return MachineSurvey(machines, failures, preflight.check(profile, machines), notes)
+        tuned = tuning.plan(profile.tuning, machine.all("tuning"))
+        notes += [(name, note) for note in (*_outdated(profile, machine), *tuned.notes)]
+    lines = merge_by_node(notes, len(profile.nodes))
+    return MachineSurvey(machines, failures, preflight.check(profile, machines), lines)
 
 
 def _outdated(profile: Profile, machine: Facts) -> Iterator[str]:
@@ -241,7 +243,10 @@ def restrict(
     part = profile.model_copy(update={"nodes": [node for node in profile.nodes if node.name not in out]})
     kept = {name: machine for name, machine in machines.facts.items() if name not in out}
     failures = {name: error for name, error in machines.failures.items() if name not in out}
-    notes = [*machines.notes, *(f"left out because of --limit: {reasons[name]}" for name in sorted(out))]
+    left_out = merge_by_node(
+        ((name, reasons[name].removeprefix(f"{name}: ")) for name in sorted(out)), len(profile.nodes)
+    )
+    notes = [*machines.notes, *(f"left out because of --limit: {line}" for line in left_out)]
     return part, MachineSurvey(kept, failures, preflight.check(part, kept), notes)
 
 
@@ -265,8 +270,7 @@ def enable_memory_cgroup(
     names: Sequence[str], machines: MachineSurvey, connections: Connections, note: Note
 ) -> None:
     """Enable the memory cgroup on these machines, and return when all answer after their reboot."""
-    for name in names:
-        note(f"{name}: enabling the memory cgroup and rebooting")
+    note(f"enabling the memory cgroup and rebooting: {', '.join(names)}")
     scripts = {name: fixes.memory_cgroup_script(machines.facts[name]) for name in names}
     connections.all(lambda host: fixes.reboot(host, scripts[host.name]), names)
 

@@ -16,6 +16,7 @@ from k8sdds.model.profile import Node, Profile
 from k8sdds.model.services import ProxyMode
 from k8sdds.networks.cluster_install import NodeFeature
 from k8sdds.system.errors import Problem
+from k8sdds.system.grouping import grouped, merge_by_node
 
 MAX_CLOCK_DIFFERENCE_S = 5.0
 """Certificates that one machine issues must be valid on the others immediately."""
@@ -40,18 +41,24 @@ KUBE_PROXY_FEATURES: dict[ProxyMode, tuple[NodeFeature, ...]] = {
 
 
 def check(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
-    """Return everything that prevents a deploy, machine by machine; those without facts are skipped."""
-    problems = []
-    for node in profile.nodes:
-        if node.name in facts:
-            for find_problems in CHECKS:
-                for problem in find_problems(profile, node, facts[node.name]):
-                    problems.append(replace(problem, what=f"{node.name}: {problem.what}"))
-    return [*problems, *_clocks(facts)]
+    """Return everything that prevents a deploy; machines without facts are skipped."""
+    found = [
+        (problem, node.name)
+        for node in profile.nodes
+        if node.name in facts
+        for find_problems in CHECKS
+        for problem in find_problems(profile, node, facts[node.name])
+    ]
+    of_nodes = [
+        replace(problem, what=line)
+        for problem, pairs in grouped(found, lambda pair: pair[0]).items()
+        for line in merge_by_node(((name, problem.what) for _, name in pairs), len(profile.nodes))
+    ]
+    return [*of_nodes, *_clocks(facts)]
 
 
-def notes(profile: Profile, facts: Mapping[str, Facts]) -> Iterator[str]:
-    """Yield what the user should know although it does not prevent a deploy."""
+def notes(profile: Profile, facts: Mapping[str, Facts]) -> Iterator[tuple[str, str]]:
+    """Yield what the user should know although it does not prevent a deploy, as (node, text)."""
     for node in profile.nodes:
         machine = facts.get(node.name)
         if machine is None:
@@ -59,20 +66,16 @@ def notes(profile: Profile, facts: Mapping[str, Facts]) -> Iterator[str]:
         containerd = machine.values.get("containerd", "")
         version = _version(containerd)
         if version and version[0] < 2 and profile.kubernetes.minor == CONTAINERD2_FROM_MINOR - 1:
-            yield (
-                f"{node.name}: Kubernetes {profile.kubernetes.version} is the last version that supports"
-                f" containerd {containerd}: 1.{CONTAINERD2_FROM_MINOR} requires 2.0"
-            )
+            text = f"Kubernetes {profile.kubernetes.version} is the last version that supports"
+            yield node.name, f"{text} containerd {containerd}: 1.{CONTAINERD2_FROM_MINOR} requires 2.0"
         if machine.values.get("cgroup") == "1" and profile.kubernetes.minor >= CGROUP2_FROM_MINOR:
-            yield (
-                f"{node.name}: cgroup v1: the kubelet is configured to start on it (--fail-cgroupv1=false)"
-            )
+            yield node.name, "cgroup v1: the kubelet is configured to start on it (--fail-cgroupv1=false)"
         api = machine.values.get("kube.api", "ready")
         if api not in ("ready", "forbidden"):
-            yield f"{node.name}: its API server does not answer: {api}"
+            yield node.name, f"its API server does not answer: {api}"
         hostname = machine.values.get("hostname")
         if hostname not in ("", node.name):
-            yield f"{node.name}: its host name is {hostname!r}; Kubernetes will use {node.name}"
+            yield node.name, "its host name is not its name in the profile, which Kubernetes will use"
 
 
 def _system(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:

@@ -19,6 +19,19 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return groups
 
 
+def merge_by_node(texts: Iterable[tuple[str, str]], total: int) -> list[str]:
+    """Return the texts about nodes, given as (node, text), as lines: `pi1: TEXT` or `2 nodes (pi1, pi2): TEXT`.
+
+    Each text occurs once, at its first place. `total` is the number of all nodes.
+    """
+    lines = []
+    for text, pairs in grouped(texts, lambda pair: pair[1]).items():
+        names = list(dict.fromkeys(name for name, _ in pairs))
+        who = names[0] if len(names) == 1 else f"{len(names)} nodes ({', '.join(names)})"
+        lines.append(f"{f'all {total} nodes' if len(names) == total > 1 else who}: {text}")
+    return lines
+
+
 def by_columns(rows: Iterable[Row], columns: Iterable[str]) -> dict[tuple[Any, ...], list[Row]]:
     """Return the rows by their values in some columns."""
     names = tuple(columns)

@@ -59,7 +59,7 @@ def test_command_line_is_changed_and_the_machine_reboots(pi: nodes.LocalNode, tm
             stop.set()
             power.join()
         after = flow.survey(profile, connections)
-    assert notes == ["pi1: enabling the memory cgroup and rebooting"]
+    assert notes == ["enabling the memory cgroup and rebooting: pi1"]
     assert not after.failures and not after.problems
     line = after.facts["pi1"].values["boot_line"]
     assert line == "console=tty1 rootwait cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"

@@ -7,18 +7,20 @@ import re
 import subprocess
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.deploy import facts, preflight
+from k8sdds.deploy import deploy, facts, preflight
 from k8sdds.deploy.actions import HASHES
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.phases import registry
 from k8sdds.model.profile import Profile
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import Problem
+from k8sdds.system.ssh import Connections
 
 RECORDED = (Path(__file__).parent / "recorded" / "probe-debian12-x86_64.txt").read_text()
 PROFILE = """\
@@ -168,7 +170,7 @@ def test_kubernetes_requires_a_recent_containerd(
     profile = parsed(PROFILE + f"kubernetes: {{version: {version}}}\n")
     machines = {"pi1": facts.parse(changed(containerd=containerd, hostname="pi1"))}
     assert len(preflight.check(profile, machines)) == problems
-    assert len([line for line in preflight.notes(profile, machines) if "containerd" in line]) == notes
+    assert len([line for line in preflight.notes(profile, machines) if "containerd" in line[1]]) == notes
 
 
 @given(st.text())
@@ -248,7 +250,29 @@ def test_notes_say_why_an_api_server_does_not_answer() -> None:
     profile = parsed()
     machines = {"master": facts.parse(changed() + "kube.api\tThe connection to the server was refused\n")}
     notes = list(preflight.notes(profile, machines))
-    assert "master: its API server does not answer: The connection to the server was refused" in notes
+    assert ("master", "its API server does not answer: The connection to the server was refused") in notes
+
+
+def test_what_many_machines_have_in_common_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = [f"w{number:02}" for number in range(1, 50)]
+    profile = parsed(
+        "name: many\nnodes: [{name: master, roles: [control-plane]}, " + ", ".join(
+            f"{{name: {name}}}" for name in workers
+        ) + "]\n"
+    )  # fmt: skip
+    swap = {"cgroup": "1", "swap_kib": "4096"}
+    texts = {name: changed(hostname="raspberrypi", **swap) + f"resolves\t{name}\n" for name in workers}
+    texts |= {"master": changed(hostname="master", cgroup="1")}
+    machines = {name: facts.parse(text) for name, text in texts.items()}
+    monkeypatch.setattr(facts, "gather", lambda *_: (machines, {}))
+    survey = deploy.survey(profile, cast(Connections, None))
+    names = ", ".join(workers)
+    assert survey.notes == [
+        "all 50 nodes: cgroup v1: the kubelet is configured to start on it (--fail-cgroupv1=false)",
+        f"49 nodes ({names}): its host name is not its name in the profile, which Kubernetes will use",
+    ]
+    (problem,) = survey.problems
+    assert problem.what == f"49 nodes ({names}): has 4 MiB of swap, which the kubelet refuses"
 
 
 def test_json_of_facts_has_no_hashes_of_files() -> None:
