@@ -17,8 +17,8 @@ from k8sdds.deploy import images
 from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, PrivateFile, Step, Upload, here_document
 from k8sdds.deploy.scripts import shell
 from k8sdds.deploy.software import Software
-from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.grouping import grouped
+from k8sdds.system.errors import K8sddsError, PrerequisiteError
+from k8sdds.system.grouping import grouped, merge_by_node
 from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult
 
 # Logs should not contain secrets in the first place; this removes those that a program prints nevertheless.
@@ -63,9 +63,11 @@ class Runner:
         self._logs = logs
         self._observer = observer
         self._changed = threading.Condition()
-        # Guarded by _changed: actions of each step that are not complete, and the first failure.
+        # Guarded by _changed: actions of each step that are not complete, and nodes on which no more actions start.
         self._pending: Counter[Step] = Counter()
-        self._failure: Exception | None = None
+        self._ended: set[str] = set()
+        # By node; each thread writes its own.
+        self._failures: dict[str, Exception] = {}
         # Guarded by _fetching: secrets that a script on another node has printed.
         self._fetching = threading.Lock()
         self._fetched: dict[PrivateFile, str] = {}
@@ -73,43 +75,76 @@ class Runner:
     def apply(self, actions: Sequence[Action], apply_action: Callable[[Action], None] | None = None) -> None:
         """Apply all actions, by default with `run`; an action waits for the steps on other nodes that it needs.
 
-        When an action fails, running actions of other nodes are completed and no further ones start. Raises the first
-        error.
+        When an action fails, no further ones of its node start, and none that need them; all others are applied.
+        Raises the failures of all nodes at the end.
         """
         self._pending.update((action.node, action.phase) for action in actions)
+        self._ended.clear()
         by_node = grouped(actions, lambda action: action.node)
         threads = [
-            threading.Thread(target=self._apply_on_node, args=(own, apply_action or self.run), daemon=True)
-            for own in by_node.values()
+            threading.Thread(
+                target=self._apply_on_node, args=(node, own, apply_action or self.run), daemon=True
+            )
+            for node, own in by_node.items()
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        if self._failure is not None:
-            raise self._failure
+        if self._failures:
+            raise self._failure(len(by_node))
 
-    def _apply_on_node(self, actions: Sequence[Action], apply_action: Callable[[Action], None]) -> None:
-        for action in actions:
-            with self._changed:
-                while self._failure is None and any(self._pending[step] for step in action.needs):
-                    self._changed.wait()
-                if self._failure is not None:
-                    return
-            self._observer.started(action)
-            started_s = time.monotonic()
-            error: Exception | None = None
-            try:
-                apply_action(action)
-            except Exception as failure:  # raised again by apply, when all threads have ended
-                error = failure
+    def _apply_on_node(
+        self, node: str, actions: Sequence[Action], apply_action: Callable[[Action], None]
+    ) -> None:
+        try:
+            for action in actions:
+                if not self._can_start(action):
+                    break
+                self._apply_one(action, apply_action)
+                with self._changed:
+                    self._pending[node, action.phase] -= 1
+                    self._changed.notify_all()
+        except Exception as error:  # raised again by apply, when all threads have ended
+            self._failures[node] = error
+        with self._changed:
+            self._ended.add(node)
+            self._changed.notify_all()
+
+    def _apply_one(self, action: Action, apply_action: Callable[[Action], None]) -> None:
+        self._observer.started(action)
+        started_s = time.monotonic()
+        error: Exception | None = None
+        try:
+            apply_action(action)
+        except Exception as failure:
+            error = failure
+            raise
+        finally:
             self._observer.ended(action, time.monotonic() - started_s, error)
-            with self._changed:
-                self._failure = self._failure or error
-                self._pending[action.node, action.phase] -= 1
-                self._changed.notify_all()
-            if error is not None:
-                return
+
+    def _can_start(self, action: Action) -> bool:
+        """Wait for the steps that an action needs, and return whether all of them were completed."""
+        with self._changed:
+            while missing := [node for node, phase in action.needs if self._pending[node, phase]]:
+                if self._ended.intersection(missing):
+                    return False
+                self._changed.wait()
+        return True
+
+    def _failure(self, node_count: int) -> Exception:
+        """Return the failure of the only node that has one, or an error with the failures of all."""
+        errors = list(self._failures.values())
+        unexpected = [error for error in errors if not isinstance(error, K8sddsError)]
+        if len(errors) == 1 or unexpected:
+            return (unexpected or errors)[0]
+        logs = str(self._log_file("NODE"))
+        texts = [
+            # Without what differs between nodes with the same failure.
+            (node, str(error).removeprefix(f"{node}: ").replace(str(self._log_file(node)), logs))
+            for node, error in self._failures.items()
+        ]
+        return ActionFailed("\n".join(merge_by_node(texts, node_count)))
 
     def run(self, action: Action) -> None:
         """Run one action on its machine, and append its output to the log."""
