@@ -60,6 +60,8 @@ class PrivateFile:
     node: str = ""
     """The node that the script runs on. Empty if the content is given."""
     script: str = ""
+    valid_s: int = 0
+    """For how long what the script prints can be used; longer than an action that uses it may take."""
 
 
 @dataclass(frozen=True)

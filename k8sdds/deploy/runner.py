@@ -68,9 +68,9 @@ class Runner:
         self._ended: set[str] = set()
         # By node; each thread writes its own.
         self._failures: dict[str, Exception] = {}
-        # Guarded by _fetching: secrets that a script on another node has printed.
+        # Guarded by _fetching: secrets that a script on another node has printed, with the time at which they expire.
         self._fetching = threading.Lock()
-        self._fetched: dict[PrivateFile, str] = {}
+        self._fetched: dict[PrivateFile, tuple[float, str]] = {}
 
     def apply(self, actions: Sequence[Action], apply_action: Callable[[Action], None] | None = None) -> None:
         """Apply all actions, by default with `run`; an action waits for the steps on other nodes that it needs.
@@ -194,21 +194,26 @@ class Runner:
         script = f"trap 'rm -f {paths}; rmdir {PRIVATE} 2>/dev/null || :' EXIT\n"
         script += f"( umask 077; mkdir -p {PRIVATE} )\n"
         for secret in action.private:
-            content = self._fetch(secret) if secret.node else secret.content
+            content = self._fetch(secret, action.timeout_s) if secret.node else secret.content
             script += f"( umask 077; cat >{secret.path} ) {here_document(content)}"
         return script
 
-    def _fetch(self, secret: PrivateFile) -> str:
+    def _fetch(self, secret: PrivateFile, for_s: float) -> str:
+        """Return a secret that is valid for this time, so that an action can use it."""
         with self._fetching:
-            if secret not in self._fetched:
-                done = self.connections.hosts[secret.node].run(PRELUDE + secret.script, timeout_s=60)
+            expires_s, text = self._fetched.get(secret, (0.0, ""))
+            now_s = time.monotonic()
+            if expires_s < now_s + for_s:
+                # It waits for the end of an action of the other node.
+                done = self.connections.hosts[secret.node].run(PRELUDE + secret.script, timeout_s=for_s)
                 if done.code != 0:
                     raise ActionFailed(
                         f"{secret.node}: cannot create the credentials to join: {_last_lines(done.err)}",
                         "run the same command again",
                     )
-                self._fetched[secret] = done.out
-            return self._fetched[secret]
+                text = done.out
+                self._fetched[secret] = now_s + secret.valid_s, text
+            return text
 
     def _log_file(self, node: str) -> Path:
         return self._logs / f"{node}.log"

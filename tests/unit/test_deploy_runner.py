@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from pathlib import Path
 from typing import cast
 
@@ -83,6 +85,38 @@ def test_workers_do_not_join_without_a_control_plane(bundle, tmp_path: Path) -> 
     # They are ready for the next deploy.
     for name in WORKERS:
         assert phases(applied.actions, name) == ["claim", "runtime", "kubernetes packages", "images"]
+
+
+def test_workers_that_join_late_get_another_token(
+    bundle,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joins = [action for action in plan(desired(bundle, PROFILE)) if action.node in WORKERS and action.private]
+    assert len(joins) == 49
+    now_s, created_s = 1000.0, list[float]()
+
+    class ControlPlane(Applied):
+        def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
+            assert "kubeadm token create --ttl 900s" in script
+            created_s.append(now_s)
+            return ScriptResult(0, f"token: created-{now_s:.0f}\n", "")
+
+    class Worker(Applied):
+        def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
+            # kubeadm join may use the token until its timeout.
+            (created,) = re.findall(r"token: created-(\d+)", script)
+            assert now_s + timeout_s <= int(created) + 900
+            return ScriptResult(0, "", "")
+
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    connections = Connections([])
+    connections.hosts.update(dict.fromkeys(WORKERS, cast(Host, Worker())), master=cast(Host, ControlPlane()))
+    runner = Runner(connections, tmp_path, Applied())
+    for action in joins:
+        runner.run(action)
+        now_s += 60
+    assert len(created_s) == 6  # one for 9 workers, whose last joins after 480 s
 
 
 def test_an_unexpected_error_is_passed_on(bundle, tmp_path: Path) -> None:

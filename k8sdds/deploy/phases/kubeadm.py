@@ -20,6 +20,8 @@ from k8sdds.model.profile import Node
 CONFIG_FILE = f"{STATE}/kubeadm.yaml"
 DISCOVERY_FILE = f"{PRIVATE}/discovery.conf"
 CRI_SOCKET = f"unix://{CONTAINERD_SOCKET}"
+TOKEN_S = 900
+"""Lifetime of the token with which workers join. Those that join later, or may take longer, get another one."""
 KUBELET_LOGS = "read the kubelet's log: journalctl -u kubelet on the machine, or k8sdds logs"
 """Remedy when the kubelet does not start before kubeadm's timeout."""
 ARGUMENT_LISTS_FROM_MINOR = 31
@@ -87,7 +89,9 @@ def join(state: DesiredState, node: Node) -> list[Action]:
         + file_script(CONFIG_FILE, join_configuration(state, node), "0600")
         + f"{proxy.environment(state)}kubeadm join --config {CONFIG_FILE}\n: >{STATE}/joined\n"
     )
-    discovery = PrivateFile(DISCOVERY_FILE, node=state.control_plane, script=_discovery_script(state, node))
+    discovery = PrivateFile(
+        DISCOVERY_FILE, node=state.control_plane, script=_discovery_script(state, node), valid_s=TOKEN_S
+    )
     return [
         Action(
             node.name, JOIN, f"join the cluster at {state.api_server}", script, private=(discovery,),
@@ -228,7 +232,7 @@ def join_configuration(state: DesiredState, node: Node) -> str:
 
 
 def _discovery_script(state: DesiredState, node: Node) -> str:
-    script = shell("join_credentials", API_SERVER=state.api_server)
+    script = shell("join_credentials", API_SERVER=state.api_server, TOKEN_S=str(TOKEN_S))
     if state.is_joined(state.control_plane) and (not state.cluster.up or node.name in state.cluster.ready):
         # kubeadm join refuses the name of a node that was ready a moment ago.
         return f"kubectl delete node {node.name} --ignore-not-found --timeout=60s >/dev/null\n{script}"

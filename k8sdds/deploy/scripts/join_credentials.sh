@@ -1,6 +1,6 @@
 # Print a kubeconfig with the cluster's certificate and a short-lived token. It travels over SSH, so the
 # worker trusts no certificate that it received over the cluster network.
-token=$(kubeadm token create --ttl 15m 2>/dev/null)
+token=$(kubeadm token create --ttl @TOKEN_S@s 2>/dev/null)
 cat <<END
 apiVersion: v1
 kind: Config
