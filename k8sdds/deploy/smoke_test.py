@@ -18,6 +18,8 @@ PORT = 7000
 GROUPS: dict[IpFamily, str] = {"ipv4": "239.255.0.1", "ipv6": "ff05::7000"}
 """Multicast groups of all networks of a site."""
 TIMEOUT_S = 20
+PARALLEL = 8
+"""Number of pods that probe at a time: each needs a kubectl on the control plane."""
 _RUN = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
 
 
@@ -80,16 +82,18 @@ def _exchange(nodes: Sequence[str], interface: str, index: int) -> str:
     are of IPv6.
     """
     if interface:
-        address = 'awk \'{ sub("/.*", "", $4); print $4 }\''
-        show = f"ip -4 -o address show dev {interface}"
-        addresses = f"for pod in {_names(nodes)}; do\n  {_RUN} exec $pod -- {show} | {address}\ndone"
+        show = f"{_RUN} exec $0 -- ip -4 -o address show dev {interface} >'$work'/address-$0"
+        files = " ".join(f"$work/address-{pod}" for pod in _names(nodes).split())
+        addresses = f"echo {_names(nodes)} | xargs -n 1 -P {PARALLEL} sh -c '{show}' &&\n"
+        addresses += f'  awk \'{{ sub("/.*", "", $4); print $4 }}\' {files}'
     else:
         own = f"{{.status.podIPs[{index}].ip}} "
         each = f"{{range .items[*]}}{own}{{end}}" if len(nodes) > 1 else own
         brackets = "sed 's/[^ ]*:[^ ]*/[&]/g'"
         addresses = f"{_RUN} get pods {_names(nodes)} -o jsonpath='{each}' | {brackets}"
     return shell(
-        "smoke_exchange", RUN=_RUN, PODS=_names(nodes), ADDRESSES=addresses, PORT=str(PORT), TIMEOUT_S=str(TIMEOUT_S)
+        "smoke_exchange", RUN=_RUN, PODS=_names(nodes), ADDRESSES=addresses, PORT=str(PORT), TIMEOUT_S=str(TIMEOUT_S),
+        PARALLEL=str(PARALLEL),
     )  # fmt: skip
 
 

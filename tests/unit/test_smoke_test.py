@@ -1,0 +1,64 @@
+"""Run the script of the smoke test for 50 nodes, with a kubectl that records what it is asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from k8sdds.deploy import smoke_test
+
+NODES = [f"n{number:02}" for number in range(50)]
+# Addresses end with the number of their node. The pods of the file `broken` reach no other.
+KUBECTL = r"""#!/bin/sh
+cd @FOLDER@
+case "$*" in
+*" get pods "*jsonpath*) for number in $(seq 0 49); do printf '10.0.0.%d ' $number; done ;;
+*" exec "*)
+  mkdir running/$$
+  ls running | wc -l >>counts
+  number=${4#smoke-n}
+  case "$*" in
+  *"ip -4"*) echo "2: net1    inet 10.0.0.${number#0}/24 brd 10.0.0.255 scope global net1" ;;
+  *" --no-loop "*) echo '{"10.0.0.1:7000": 5}' ;;
+  *) echo "$4 $8" >>asked; echo "of $4"; ! grep -qx "$4" broken || code=1 ;;
+  esac
+  rmdir running/$$
+  exit ${code:-0} ;;
+esac
+"""
+
+
+def run(folder: Path, network: str, *broken: str) -> subprocess.CompletedProcess[str]:
+    for name in ("running", "bin"):
+        (folder / name).mkdir()
+    (folder / "broken").write_text("".join(f"smoke-{node}\n" for node in broken))
+    program = folder / "bin" / "kubectl"
+    program.write_text(KUBECTL.replace("@FOLDER@", str(folder)))
+    program.chmod(0o755)
+    script = "set -eu\n" + smoke_test.script(NODES, network, "proven")
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["sh"], input=script, capture_output=True, text=True, timeout=60, env={"PATH": path, "TMPDIR": folder}
+    )
+
+
+@pytest.mark.parametrize("network", ["flannel-vxlan", "macvlan"])
+def test_each_pod_asks_the_next_and_few_do_at_a_time(tmp_path: Path, network: str) -> None:
+    done = run(tmp_path, network)
+    assert done.returncode == 0, done.stderr
+    asked = sorted((tmp_path / "asked").read_text().splitlines())
+    assert asked == [f"smoke-{node} 10.0.0.{(number + 1) % 50}:7000" for number, node in enumerate(NODES)]
+    assert max(map(int, (tmp_path / "counts").read_text().split())) <= smoke_test.PARALLEL
+    assert not list(tmp_path.glob("tmp.*"))
+
+
+def test_pods_that_reach_no_other_are_named_last(tmp_path: Path) -> None:
+    done = run(tmp_path, "flannel-vxlan", "n07", "n31")
+    assert done.returncode == 1
+    failed = ["smoke-n07 cannot reach 10.0.0.8", "smoke-n31 cannot reach 10.0.0.32"]
+    assert sorted(done.stderr.splitlines()[-2:]) == failed
+    assert len((tmp_path / "asked").read_text().splitlines()) == 50
+    assert not list(tmp_path.glob("tmp.*"))
