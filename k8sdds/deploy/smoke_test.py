@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 
 from k8sdds import networks, versions
+from k8sdds.deploy import limits
 from k8sdds.deploy.scripts import shell
 from k8sdds.kubernetes import apply
 from k8sdds.model import ip_families
@@ -21,6 +22,11 @@ TIMEOUT_S = 20
 PARALLEL = 8
 """Number of pods that probe at a time: each needs a kubectl on the control plane."""
 _RUN = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
+
+
+def limit_s(nodes: int) -> int:
+    """Return how long the test of a cluster may take, in s."""
+    return limits.of_cluster(300, nodes)
 
 
 def namespace() -> apply.Object:
@@ -71,7 +77,7 @@ def _create_pods(nodes: Sequence[str], family: IpFamily) -> str:
         pods.append(pod)
     return shell(
         "smoke_pods", RUN=_RUN, PODS=_names(nodes), APPLY_NAMESPACE=apply.apply_script([namespace_manifest]),
-        APPLY_PODS=apply.apply_script(pods),
+        APPLY_PODS=apply.apply_script(pods), READY_S=str(limits.of_cluster(120, len(nodes))),
     )  # fmt: skip
 
 

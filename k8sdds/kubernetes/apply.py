@@ -87,7 +87,7 @@ def apply_script(objects: Sequence[Object]) -> str:
     return f"{APPLY} -f - >/dev/null <<'END_OF_OBJECTS'\n{list_document(objects)}END_OF_OBJECTS\n"
 
 
-def wait_script(workloads: Sequence[str]) -> str:
+def wait_script(workloads: Sequence[str], timeout_s: int = 180) -> str:
     """Return a shell script that waits until workloads (`DaemonSet/NAMESPACE/NAME`) are ready on all their nodes.
 
     After the timeout of one of them, the script prints pods and events, and fails.
@@ -96,7 +96,7 @@ def wait_script(workloads: Sequence[str]) -> str:
     for workload in workloads:
         kind, namespace, name = workload.split("/")
         script += (
-            f"kubectl --namespace {namespace} rollout status {kind}/{name} --timeout=180s >/dev/null || {{\n"
+            f"kubectl --namespace {namespace} rollout status {kind}/{name} --timeout={timeout_s}s >/dev/null || {{\n"
             f"  kubectl --namespace {namespace} get pods -o wide >&2\n"
             f"  kubectl --namespace {namespace} get events --sort-by=.lastTimestamp | tail -n 15 >&2\n"
             "  exit 1\n}\n"

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from k8sdds import networks, versions
-from k8sdds.deploy import deployed_clusters, network_install, profiles
-from k8sdds.deploy.network_switch import switch as network_switch
+from k8sdds.deploy import deployed_clusters, limits, network_install, profiles
 from k8sdds.networks.weave import WEAVENET
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Feature, available
@@ -127,7 +126,7 @@ def test_after_a_fallback_to_sleeve_the_previous_network_is_restored(
     one_machine: Deployed, profile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """weaver itself falls back without an error."""
-    monkeypatch.setattr(network_switch, "READY_S", 40)
+    monkeypatch.setattr(limits, "READY_S", 25)
     with pytest.raises(PrerequisiteError) as caught:
         switch(one_machine, profile, None, "openvswitch")
     assert "missing link datapath" in caught.value.message

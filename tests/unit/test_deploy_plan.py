@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import random
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from k8sdds.bundle import Bundle, Item
 from k8sdds.deploy import deploy as flow
-from k8sdds.deploy import destroy, facts, fixes, local_nodes, network_install, preflight
+from k8sdds.deploy import destroy, facts, fixes, limits, local_nodes, network_install, preflight
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import ETCD_DATA, Facts, cluster_state
@@ -127,6 +128,32 @@ def test_plan_for_machines_without_kubernetes(bundle: Bundle) -> None:
     # Multicast is tested where the network supports it.
     (smoke,) = [a for a in plan(desired(bundle, PROFILE + "network: weavenet\n")) if a.phase == "smoke test"]
     assert "239.255.0.1:7000 --count" in smoke.script
+
+
+def test_what_waits_for_all_nodes_has_more_time_for_more_of_them(bundle: Bundle) -> None:
+    def waiting(count: int) -> dict[str, Action]:
+        """Return by phase the actions for a cluster with so many nodes, whose duration depends on it."""
+        workers = "".join(
+            f"- {{name: w{number}, labels: {{a: b}}, taints: ['c:NoSchedule']}}\n"
+            for number in range(1, count)
+        )
+        text = f"name: mine\nsoftware: bundle\nnodes:\n- {{name: master, roles: [control-plane]}}\n{workers}"
+        machines = deployed(desired(bundle, text))
+        values = {**machines["master"].values, "kube_proxy": "nftables"}
+        changed_proxy = plan(
+            desired(bundle, text, machines | {"master": replace(machines["master"], values=values)})
+        )
+        actions = [*plan(desired(bundle, text)), *changed_proxy]
+        found = {action.phase: action for action in actions if action.node == "master"}
+        return {phase: found[phase] for phase in ("join", "labels", "taints", "kube-proxy", "smoke test")}
+
+    few, many = waiting(3), waiting(50)
+    for phase, action in many.items():
+        assert action.timeout_s - few[phase].timeout_s >= (50 - 3) * limits.PER_NODE_S, phase
+        # The script reports what is missing before its connection is closed.
+        within = [int(text) for text in re.findall(r"(?:--timeout[= ]|%s\) \+ )(\d+)", action.script)]
+        assert sum(within) < action.timeout_s, (phase, within)
+    assert "--timeout=430s" in many["join"].script and "--timeout=370s" in many["smoke test"].script
 
 
 def test_local_nodes_install_programs_only_from_the_bundle_that_they_have_mounted(

@@ -14,7 +14,7 @@ from k8sdds.deploy.images import fetch_images
 from k8sdds.deploy.network_switch import cluster_objects
 from k8sdds.deploy.network_switch.cluster_objects import ClusterNode
 from k8sdds.deploy.network_switch.switch import _Switch
-from k8sdds.kubernetes import exec_stream
+from k8sdds.kubernetes import apply, exec_stream, objects
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.model.profile import PodNetwork
 from k8sdds.networks import find
@@ -122,8 +122,32 @@ def test_every_mode_that_a_cluster_can_install_is_examined(monkeypatch: pytest.M
     assert list(switch.images("one")) == ["own:1"] and not switch.images("two")
 
 
+def test_more_nodes_have_more_time_for_a_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited_s: list[float] = []
+    monkeypatch.setattr(cluster_objects, "stop_agents", lambda *args: waited_s.append(args[-1]))
+    monkeypatch.setattr(objects, "wait_for_replicas", lambda *args: (1, waited_s.append(args[-1]) or 1))
+    for name in ("_probe", "_missing", "_missing_connections"):
+        monkeypatch.setattr(_Switch, name, lambda self: {})
+    monkeypatch.setattr(_Switch, "_on_all_nodes", lambda self, work: {})
+    monkeypatch.setattr(_Switch, "_delete_objects", lambda self, names: None)
+    network = installed("flannel-vxlan").manifests
+    for count in (2, 50):
+        switch = switch_of("flannel-vxlan", count)
+        switch._remove_all_networks(apply.stamped(network, "flannel-vxlan"))
+        switch._wait_until_ready()
+    assert waited_s == [100, 190, 340, 430]
+
+
+def switch_of(network: str, nodes: int) -> _Switch:
+    """Return a switch of a cluster with so many nodes, without connections."""
+    connections, client = cast(Connections, None), cast(KubernetesClient, None)
+    switch = _Switch(profile(network), PodNetwork(name=network), connections, client, lambda _: None)
+    switch.nodes = [ClusterNode(f"n{number:02}", (), ()) for number in range(nodes)]
+    return switch
+
+
 def test_an_agent_that_ends_meanwhile_is_not_connected_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    pod = {"metadata": {"name": "weave-1"}, "spec": {"nodeName": "one"}}
+    pod = {"metadata": {"name": "weave-1"}, "spec": {"nodeName": "n00"}}
     monkeypatch.setattr(cluster_objects, "agent_pods", lambda *_: [pod])
     monkeypatch.setattr(cluster_objects, "is_running", lambda *_: True)
 
@@ -131,8 +155,5 @@ def test_an_agent_that_ends_meanwhile_is_not_connected_yet(monkeypatch: pytest.M
         raise ApiError(404, "container not found")
 
     monkeypatch.setattr(exec_stream, "run_command", run_command)
-    connections, client = cast(Connections, None), cast(KubernetesClient, None)
-    switch = _Switch(profile("weavenet"), PodNetwork(name="weavenet"), connections, client, lambda _: None)
-    switch.nodes = [ClusterNode(name, (), ()) for name in ("one", "two")]
-    (message,) = switch._missing_connections()
-    assert message.startswith("one: 0 of 1 connections") and "container not found" in message
+    (message,) = switch_of("weavenet", 2)._missing_connections()
+    assert message.startswith("n00: 0 of 1 connections") and "container not found" in message

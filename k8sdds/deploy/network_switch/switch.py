@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from k8sdds import versions
-from k8sdds.deploy import actions, api_access, network_install, profiles, smoke_test
+from k8sdds.deploy import actions, api_access, limits, network_install, profiles, smoke_test
 from k8sdds.deploy.images import fetch_images
 from k8sdds.deploy.network_switch import cluster_objects, footprint, readiness
 from k8sdds.deploy.network_switch.cluster_objects import (
@@ -32,11 +32,6 @@ from k8sdds.networks.plugin import is_running
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host
 from k8sdds.system.ssh.host import Result
-
-READY_S = 180
-"""Timeout for the new network, including image downloads by the kubelet."""
-REMOVE_S = 90
-PODS_S = 180
 
 _PACKAGES = {"nft": "nftables", "ss": "iproute2"}
 """Debian packages of programs whose package has another name."""
@@ -99,7 +94,7 @@ def run_smoke_test(profile: Profile, connections: Connections) -> None:
     host = connections.hosts[profile.control_plane.name]
     proof = smoke_test.proof(install.name, install.manifests, names)
     script = actions.PRELUDE + smoke_test.script(names, install.name, proof, profile.kubernetes.ip_families)
-    done = host.run(script, timeout_s=PODS_S)
+    done = host.run(script, timeout_s=smoke_test.limit_s(len(names)))
     if done.code:
         raise PrerequisiteError(
             f"{host.name}: the smoke test of {install.name} failed: {(done.err or done.out).strip()}",
@@ -159,6 +154,9 @@ class _Switch:
             recreated=recreated,
             took_s=time.monotonic() - start,
         )
+
+    def _limit_s(self, base_s: float) -> int:
+        return limits.of_cluster(base_s, len(self.nodes))
 
     # -- current state ---------------------------------------------------------------------------------------
 
@@ -221,7 +219,7 @@ class _Switch:
                 )
         for name in names:
             self.progress(f"removing {name}")
-            cluster_objects.stop_agents(self.client, name, REMOVE_S)
+            cluster_objects.stop_agents(self.client, name, self._limit_s(limits.REMOVE_S))
         removed = self._leftovers(before)
         addresses = [address for node in self.nodes for address in node.addresses]
         pods = self.profile.kubernetes.pod_cidrs
@@ -276,17 +274,18 @@ class _Switch:
     def _delete_objects(self, names: Sequence[str]) -> None:
         """Delete what networks without agents have in the API server: objects, and changes of Node objects."""
         for name in names:
-            cluster_objects.delete_others(self.client, name, REMOVE_S)
+            cluster_objects.delete_others(self.client, name, self._limit_s(limits.REMOVE_S))
         prefixes = [prefix for each in footprint.footprints() for prefix in each.node_annotations]
         cluster_objects.clean_nodes(self.client, prefixes)
 
     # -- new network -----------------------------------------------------------------------------------------
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + READY_S
+        ready_s = self._limit_s(limits.READY_S)
+        deadline = time.monotonic() + ready_s
         agents = [manifest for manifest in self.objects if manifest["kind"] == "DaemonSet"]
         for agent in agents:
-            ready, wanted = objects.wait_for_replicas(self.client, agent, READY_S)
+            ready, wanted = objects.wait_for_replicas(self.client, agent, ready_s)
             if ready != wanted:
                 raise self._not_ready(["its agents do not start", *self._missing_connections()])
         while missing := self._missing() or self._missing_connections():
@@ -349,7 +348,8 @@ class _Switch:
             self.progress(f"recreating {len(old)} pods")
             objects.delete(self.client, old)
             # The replacements of others do not have to wait until these have terminated.
-            objects.await_deletion(self.client, [pod for pod in old if pod not in system], PODS_S)
+            others = [pod for pod in old if pod not in system]
+            objects.await_deletion(self.client, others, self._limit_s(limits.READY_S))
             # Pods of a campaign belong to the campaign, which stops or creates them itself.
             bare = [
                 readiness.recreation_manifest(pod)
@@ -357,7 +357,7 @@ class _Switch:
                 if not (cluster_objects.controller(pod) or readiness.is_campaign_pod(pod))
             ]
             objects.create(self.client, bare)
-        deadline = time.monotonic() + PODS_S
+        deadline = time.monotonic() + self._limit_s(limits.READY_S)
         while waiting := self._waiting_pods(system):
             if time.monotonic() > deadline:
                 raise PrerequisiteError(

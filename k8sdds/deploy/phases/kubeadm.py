@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from k8sdds import versions
+from k8sdds.deploy import limits
 from k8sdds.deploy.actions import PRIVATE, STATE, Action, PrivateFile, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.network_switch import footprint
@@ -112,12 +113,16 @@ def wait_for_nodes(state: DesiredState, node: Node) -> list[Action]:
     agents_ready = agents <= set(cluster.objects) and not (complete and agents & cluster.not_ready)
     if nodes_ready and agents_ready:
         return []
-    script = shell("wait_for_nodes", NODES=" ".join(names))
+    ready_s = limits.of_cluster(limits.READY_S, len(names))
+    script = shell("wait_for_nodes", NODES=" ".join(names), READY_S=str(ready_s))
     if complete:
         dns = f"Deployment/{versions.KUBE_SYSTEM_NAMESPACE}/coredns"
-        script += apply.wait_script((state.network.daemonset, dns))
-    needs = steps(state.workers(), JOIN)
-    return [Action(node.name, JOIN, "wait until all nodes are ready", script, needs=needs, timeout_s=600)]
+        script += apply.wait_script((state.network.daemonset, dns), ready_s)
+    # One after the other: the nodes, the network, DNS.
+    needs, timeout_s = steps(state.workers(), JOIN), 3 * ready_s + 120
+    return [
+        Action(node.name, JOIN, "wait until all nodes are ready", script, needs=needs, timeout_s=timeout_s)
+    ]
 
 
 @on_control_plane
@@ -129,16 +134,17 @@ def kube_proxy(state: DesiredState, node: Node) -> list[Action]:
     desired = state.profile.kubernetes.kube_proxy
     if not state.is_joined(node.name) or state.facts[node.name].values.get("kube_proxy") == desired:
         return []
+    restart_s = limits.of_cluster(240, len(state.profile.nodes))
     daemons, new_config = "--namespace kube-system daemonset/kube-proxy", f"{CONFIG_FILE}.new"
     script = (
         file_script(new_config, configuration(state), "0600")
         + f"kubeadm init phase addon kube-proxy --config {new_config} >/dev/null\n"
         + f"kubectl rollout restart {daemons} >/dev/null\n"
-        + f"kubectl rollout status {daemons} --timeout 240s >/dev/null\n"
+        + f"kubectl rollout status {daemons} --timeout {restart_s}s >/dev/null\n"
         # The file holds the mode that runs, so it comes last: an interrupted change is repeated.
         + f"mv {new_config} {CONFIG_FILE}\n"
     )
-    return [Action(node.name, KUBE_PROXY, f"use the mode {desired}", script, timeout_s=300)]
+    return [Action(node.name, KUBE_PROXY, f"use the mode {desired}", script, timeout_s=restart_s + 60)]
 
 
 def has_argument_lists(kubernetes: Kubernetes) -> bool:

@@ -11,6 +11,7 @@ import shlex
 from typing import Any
 
 from k8sdds import versions
+from k8sdds.deploy import limits
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import ClusterState
@@ -32,7 +33,8 @@ def label(state: DesiredState, node: Node) -> list[Action]:
     if not scripts:
         return []
     needs = steps(state.workers(), JOIN)
-    return [Action(node.name, LABELS, f"label {len(scripts)} nodes", "".join(scripts), needs=needs)]
+    title, timeout_s = f"label {len(scripts)} nodes", limits.of_cluster(120, len(scripts))
+    return [Action(node.name, LABELS, title, "".join(scripts), needs=needs, timeout_s=timeout_s)]
 
 
 @on_control_plane
@@ -43,9 +45,8 @@ def taint(state: DesiredState, node: Node) -> list[Action]:
     if not names:
         return []
     needs = steps(state.workers(), JOIN)
-    return [
-        Action(node.name, TAINTS, f"taint {', '.join(names)}", "".join(scripts.values()), needs=needs),
-    ]
+    title, timeout_s = f"taint {', '.join(names)}", limits.of_cluster(120, len(names))
+    return [Action(node.name, TAINTS, title, "".join(scripts.values()), needs=needs, timeout_s=timeout_s)]
 
 
 def _cluster(state: DesiredState, node: Node) -> ClusterState:

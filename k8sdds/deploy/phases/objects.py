@@ -124,7 +124,7 @@ def exchange_datagrams(state: DesiredState, node: Node, earlier: Sequence[Action
             node.name, SMOKE_TEST,
             f"exchange datagrams between {len(names)} nodes" if len(names) > 1 else "run a pod",
             smoke_test.script(names, state.network.name, proof, state.profile.kubernetes.ip_families),
-            needs=steps(state.workers(), JOIN, IMAGES), timeout_s=300,
+            needs=steps(state.workers(), JOIN, IMAGES), timeout_s=smoke_test.limit_s(len(names)),
             remedy="check the firewalls between the machines (k8sdds docs troubleshooting),"
             " and collect logs with `k8sdds logs`",
         )

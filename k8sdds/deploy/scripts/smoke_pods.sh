@@ -6,6 +6,6 @@ for second in $(seq 20); do
   @RUN@ get serviceaccount default >/dev/null 2>&1 && break
   sleep 0.3
 done
-@APPLY_PODS@@RUN@ wait pod @PODS@ --for=condition=Ready --timeout=120s >/dev/null || {
+@APPLY_PODS@@RUN@ wait pod @PODS@ --for=condition=Ready --timeout=@READY_S@s >/dev/null || {
   @RUN@ get pods -o wide >&2; @RUN@ describe pods | tail -n 30 >&2; exit 1
 }

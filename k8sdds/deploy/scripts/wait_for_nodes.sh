@@ -2,7 +2,7 @@
 ready() {
   kubectl wait node @NODES@ --for=condition=Ready --timeout=60s >/dev/null 2>&1
 }
-end=$(($(date +%s) + 180))
+end=$(($(date +%s) + @READY_S@))
 until ready; do
   if [ $(date +%s) -ge $end ]; then
     kubectl get nodes >&2

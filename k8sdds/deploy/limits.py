@@ -1,0 +1,15 @@
+"""Define how long a step of a whole cluster may take: a base, and more for each node."""
+
+from __future__ import annotations
+
+READY_S = 180
+"""Base until nodes, the agents of a network or recreated pods are ready, including image downloads by the kubelets."""
+REMOVE_S = 90
+"""Base until the API server has deleted objects."""
+PER_NODE_S = 5
+"""A restarted kube-proxy reaches one node after the other; in all other steps, nodes share the API server."""
+
+
+def of_cluster(base_s: float, nodes: int) -> int:
+    """Return the limit of a step of a cluster with so many nodes, in s."""
+    return round(base_s + PER_NODE_S * nodes)
