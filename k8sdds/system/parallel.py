@@ -1,4 +1,4 @@
-"""Run independent tasks on all cores, in forked processes."""
+"""Run independent tasks in parallel: on all cores, in forked processes; or in threads, if they wait."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import signal
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import TypeVar
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 MAX_PROCESSES = 8
+THREADS = 16
 
 _NUMBER = struct.Struct("I")
 
@@ -58,6 +61,19 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
             process.join()
     # A process that was killed, for example because memory ran out, has sent no results.
     return [results[number] if number in results else task() for number, task in enumerate(tasks)]
+
+
+def in_threads(function: Callable[[Item], T], items: Sequence[Item]) -> list[T]:
+    """Return the results of a function for all items, of which `THREADS` run at a time. Raises its first exception."""
+    if not items:
+        return []
+    with ThreadPoolExecutor(min(THREADS, len(items))) as executor:
+        try:
+            return list(executor.map(function, items))
+        except BaseException:
+            # After Ctrl-C too, what has not begun never does.
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _run_next(queue: int, tasks: Sequence[Callable[[], T]]) -> dict[int, T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -16,8 +17,10 @@ from k8sdds.deploy.network_switch.cluster_objects import ClusterNode
 from k8sdds.deploy.network_switch.switch import _Switch
 from k8sdds.kubernetes import apply, exec_stream, objects
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
+from k8sdds.kubernetes.exec_stream import CommandResult
 from k8sdds.model.profile import PodNetwork
 from k8sdds.networks import find
+from k8sdds.system import parallel
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, ScriptResult
 from k8sdds.testbeds.cluster.network_switch import NetworkSwitch, _obstacle
@@ -120,6 +123,25 @@ def test_every_mode_that_a_cluster_can_install_is_examined(monkeypatch: pytest.M
         "weavenet (sleeve)"
     )
     assert list(switch.images("one")) == ["own:1"] and not switch.images("two")
+
+
+def test_all_agents_of_50_nodes_are_asked_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = [{"metadata": {"name": f"weave-{n:02}"}, "spec": {"nodeName": f"n{n:02}"}} for n in range(50)]
+    monkeypatch.setattr(cluster_objects, "agent_pods", lambda *_: pods)
+    monkeypatch.setattr(cluster_objects, "is_running", lambda *_: True)
+    # The first agents answer only when as many are asked at a time as may be.
+    together = threading.Barrier(parallel.THREADS)
+    first = {pod["metadata"]["name"] for pod in pods[: parallel.THREADS]}
+
+    def run_command(client: object, namespace: str, pod: str, *_: object, **__: object) -> CommandResult:
+        if pod in first:
+            together.wait(60)
+        line = "-> 192.0.2.7:6783 established fastdp 0e:1f mtu=1376\n"
+        return CommandResult(0, (line * (49 if pod not in ("weave-03", "weave-49") else 48)).encode(), b"")
+
+    monkeypatch.setattr(exec_stream, "run_command", run_command)
+    few = [message.partition(" of ")[0] for message in switch_of("weavenet", 50)._missing_connections()]
+    assert few == ["n03: 48", "n49: 48"]
 
 
 def test_more_nodes_have_more_time_for_a_switch(monkeypatch: pytest.MonkeyPatch) -> None:

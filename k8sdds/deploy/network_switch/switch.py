@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from k8sdds import versions
 from k8sdds.deploy import actions, api_access, limits, network_install, profiles, smoke_test
@@ -30,6 +31,7 @@ from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.networks.cluster_install import AgentConnections
 from k8sdds.networks.plugin import is_running
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
+from k8sdds.system.parallel import in_threads
 from k8sdds.system.ssh import Connections, Host
 from k8sdds.system.ssh.host import Result
 
@@ -310,14 +312,16 @@ class _Switch:
         expected = self.spec.ready.connections
         if expected is None:
             return []
-        lines: list[str] = []
-        for pod in cluster_objects.agent_pods(self.client, self.spec.daemonset):
+
+        def missing(pod: Object) -> list[str]:
             output = ""
             if cluster_objects.is_running(pod, expected.container):
                 output = self._ask_agent(pod["metadata"]["name"], expected)
             messages = readiness.missing_connections(expected, output, len(self.nodes) - 1)
-            lines += [f"{pod['spec'].get('nodeName')}: {message}" for message in messages]
-        return lines
+            return [f"{pod['spec'].get('nodeName')}: {message}" for message in messages]
+
+        pods = cluster_objects.agent_pods(self.client, self.spec.daemonset)
+        return list(chain.from_iterable(in_threads(missing, pods)))
 
     def _ask_agent(self, pod: str, expected: AgentConnections) -> str:
         """Return an agent's output about its connections, or why there is none."""

@@ -15,10 +15,11 @@ from k8sdds.model.services import CLUSTER_IP, HEADLESS, MEASURED, NODE_PORT, Pro
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Endpoint
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.parallel import in_threads
 from k8sdds.testbeds.cluster import installed, translations
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
-from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool, ReadyPod, parallel
+from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot
 from k8sdds.testbeds.cluster.translations import Connection, Counters
 from k8sdds.testbeds.evidence import Compared, Reading
@@ -105,7 +106,7 @@ class Services:
             objects.create(self._client, [slice_])
             self._complete.add(name)
 
-        parallel(create, [name for name in names if name not in self._complete])
+        in_threads(create, [name for name in names if name not in self._complete])
         self._await_programmed(wanted, between, names)
         self._provided = (wanted, between.server.name)
 
@@ -143,7 +144,7 @@ class Services:
             del self._created[name]
             self._complete.discard(name)
 
-        parallel(delete, names)
+        in_threads(delete, names)
 
     # -- waiting for kube-proxy -------------------------------------------------------------------------
 

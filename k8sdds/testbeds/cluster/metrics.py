@@ -18,9 +18,9 @@ from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.kubernetes.metrics.pod_startup import PodStarts
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.parallel import in_threads
 from k8sdds.testbeds.cluster import permissions, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
-from k8sdds.testbeds.cluster.pod_pool import parallel
 
 READY_TIMEOUT_S = 30
 """Nodes whose meter is not ready after this time are not read."""
@@ -129,7 +129,7 @@ class MetricsCollector:
         meter_pods = self._ready_meter_pods() if self._daemonset else []
         # Packet filters are long lists that do not change within a block: read them once.
         read = partial(self._read_node, packet_filters=self._packet_filters and when == "after")
-        self._lines += [{**line, **self._block, "when": when} for line in parallel(read, meter_pods)]
+        self._lines += [{**line, **self._block, "when": when} for line in in_threads(read, meter_pods)]
         usage = [
             *self._read_top("nodes", metrics_api.nodes),
             *self._read_top("pods", lambda get: metrics_api.pods(get, self._namespace.name)),

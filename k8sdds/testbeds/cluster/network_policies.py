@@ -12,11 +12,12 @@ from k8sdds.kubernetes import objects
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks.policies import manifest, policy_name
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.parallel import in_threads
 from k8sdds.testbeds import probing
 from k8sdds.testbeds.cluster.fingerprints import probed_between
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
-from k8sdds.testbeds.cluster.pod_pool import PodPool, parallel
+from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.fingerprint import Probed, packet_handling_of
 
@@ -119,8 +120,8 @@ class Policies:
     def _set(self, count: int) -> None:
         before, self.proof, self._verified = self._count, "", False
         self._count = max(before, count)
-        parallel(self._create, range(before, count))
-        parallel(self._delete, range(count, before))
+        in_threads(self._create, range(before, count))
+        in_threads(self._delete, range(count, before))
         self._count = count
 
     def _create(self, number: int) -> None:

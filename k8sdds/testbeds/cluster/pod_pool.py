@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from typing_extensions import override
 
@@ -21,19 +20,15 @@ from k8sdds.model.ip_families import TITLES, IpFamily, address_of
 from k8sdds.model.trial import LOAD_SOURCE, Cell
 from k8sdds.system import reading
 from k8sdds.system.errors import PartFailed, PrerequisiteError
+from k8sdds.system.parallel import in_threads
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.pods import SUPERVISOR, Slot
 from k8sdds.testbeds.cluster.watch import PodWatch
 from k8sdds.testbeds.probing import Place, Stop
 
-WORKERS = 16
-"""Number of concurrent requests."""
 READY_TIMEOUT_S, END_TIMEOUT_S = 20, 20
 """How long a command may take until it prints `ready`, and until it ends."""
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -109,10 +104,10 @@ class PodPool:
         needed = list(dict.fromkeys(slots))
         self._delete([slot for slot in needed if slot in self._names and not self._is_usable(slot)])
         missing = [(slot, self.new_name(slot)) for slot in needed if slot not in self._names]
-        parallel(lambda item: self._create(*item), missing)
+        in_threads(lambda item: self._create(*item), missing)
         self.watch.wait_ready(self._names[slot] for slot in needed)
         unknown = needed if self._invalid else [slot for slot in needed if slot not in self._ready]
-        for slot, pod in zip(unknown, parallel(self._query_facts, unknown), strict=True):
+        for slot, pod in zip(unknown, in_threads(self._query_facts, unknown), strict=True):
             self._ready[slot] = pod
         self._invalid = False
 
@@ -174,7 +169,7 @@ class PodPool:
 
     def remove(self, names: Sequence[str]) -> None:
         """Delete pods and wait until none of them exists."""
-        parallel(lambda name: self._client.delete(f"{self._namespace.pods}/{name}", grace_s=0), names)
+        in_threads(lambda name: self._client.delete(f"{self._namespace.pods}/{name}", grace_s=0), names)
         self.watch.wait_deleted(names)
 
     # -- facts ------------------------------------------------------------------------------------------
@@ -251,7 +246,7 @@ class PodPool:
         self, commands: Sequence[tuple[Slot, Sequence[str]]], timeout_s: float = 30
     ) -> list[CommandResult]:
         """Run commands in parallel."""
-        return parallel(lambda command: self.run(*command, timeout_s), commands)
+        return in_threads(lambda command: self.run(*command, timeout_s), commands)
 
     def stream(self, slot: Slot, argv: Sequence[str], stdin: bool = True) -> ExecStream:
         """Start a command in the first container of a slot's pod. With a standard input, its end ends the command."""
@@ -261,7 +256,7 @@ class PodPool:
     @contextmanager
     def background(self, commands: Sequence[tuple[Slot, Sequence[str]]]) -> Iterator[list[ExecStream]]:
         """Run commands while the context lasts. They must end without a signal."""
-        streams = parallel(lambda command: self.stream(*command, stdin=False), commands)
+        streams = in_threads(lambda command: self.stream(*command, stdin=False), commands)
         with contextlib.ExitStack() as stack:
             for stream in streams:
                 stack.enter_context(stream)
@@ -323,19 +318,6 @@ class PodPlace(Place):
 def _select(family: IpFamily | None, addresses: Sequence[str]) -> str:
     """Return the first address of a family, or of any; empty if there is none."""
     return address_of(family, addresses) if family else next(iter(addresses), "")
-
-
-def parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Return the results of a function for all items, of which `WORKERS` run at a time."""
-    if not items:
-        return []
-    with ThreadPoolExecutor(min(WORKERS, len(items))) as executor:
-        try:
-            return list(executor.map(function, items))
-        except BaseException:
-            # After Ctrl-C too, what has not begun never does.
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def require_abilities(cell: Cell, slots: Mapping[str, Slot], pool: PodPool) -> None:

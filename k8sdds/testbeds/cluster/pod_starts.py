@@ -22,9 +22,10 @@ from k8sdds.model.measurement import Inputs, Launch, ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command, output
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.parallel import in_threads
 from k8sdds.testbeds.cluster import pods, trial_run
 from k8sdds.testbeds.cluster.exec import ParticipantExec, output_folder
-from k8sdds.testbeds.cluster.pod_pool import PodPool, parallel
+from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import MIB, PERFTEST, Slot
 from k8sdds.workloads.pod_start import FILE, PAIR, PodStartOptions
 
@@ -156,7 +157,7 @@ def _timed(
     try:
         with ThreadPoolExecutor(1) as executor:
             try:
-                parallel(create, bodies)
+                in_threads(create, bodies)
                 matching = executor.submit(match)
                 pool.watch.wait_ready(names)
                 matched = matching.result()
