@@ -61,6 +61,11 @@ def describe(values: Mapping[str, Any]) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def named_setting(name: str, value: Any) -> str:
+    """Describe a setting also where it is not set: `0.3 CPUs per pod`, `no cpu quota`."""
+    return _describe(name, value) or f"no {name.replace('_', ' ')}"
+
+
 def _describe(name: str, value: Any) -> str:
     axis = AXES.get(name) or OPTIONS.get(name)
     return axis.phrase(value) if axis else named(_TITLES.get(name, name))(value)

@@ -69,8 +69,7 @@ def by_title(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]
     An example of a title is `multicast against unicast`.
     """
     for (column, value, reference), group in by_columns(rows, ("column", "value", "reference")).items():
-        none = f"no {column.replace('_', ' ')}"
-        title = " against ".join(conditions.describe({column: each}) or none for each in (value, reference))
+        title = " against ".join(conditions.named_setting(column, each) for each in (value, reference))
         yield title, *of_one_setting(group)
 
 

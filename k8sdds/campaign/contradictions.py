@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from k8sdds import middleware, workloads
 from k8sdds.discovery import SERVER
@@ -100,13 +101,27 @@ def unsupported(cell: Cell) -> str | None:
             return "discovery servers listen on IPv4: discovery must be multicast or peers"
         if cell.security != NONE:
             return "the discovery server has no credentials, so security must be none"
-    if cell.cpu_quota and cell.realtime_priority:
-        return "cpu_quota limits the normal scheduler only: leave it out, or set realtime_priority to 0"
+    if contradiction := _unsupported_limits(cell):
+        return contradiction
     if cell.batch_bytes and cell.batch_bytes < 2 * cell.payload_bytes and not cell.graph:
         return f"batch_bytes {cell.batch_bytes} holds less than two samples of {cell.payload_bytes} bytes"
     message, fragment = cell.message_bytes, cell.fragment_bytes
     if isinstance(message, int) and isinstance(fragment, int) and fragment > message:
         return f"fragment_bytes {fragment} does not fit in message_bytes {message}"
+    return None
+
+
+def _unsupported_limits(cell: Cell) -> str | None:
+    """Return why the CPU limits of a cell contradict each other or have no effect, or None."""
+    limits = cell.cpu_limits
+    if limits and cell.realtime_priority:
+        return "CPU limits are of the normal scheduler only: leave them out, or set realtime_priority to 0"
+    if limits.quota is None and replace(limits, request=None):
+        return "cpu_period_ms and cpu_burst_ms need cpu_quota"
+    if limits.burst_ms > limits.most_burst_ms:
+        return f"cpu_burst_ms must be at most {limits.most_burst_ms:g}, the CPU time of one period"
+    if limits.quota and limits.request and limits.request > limits.quota:
+        return f"cpu_request {limits.request:g} is above cpu_quota {limits.quota:g}"
     return None
 
 

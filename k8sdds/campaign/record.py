@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
 from k8sdds.analysis.profile import Profile
-from k8sdds.campaign import background, disturbances, memory_path, node_cpu, validity
+from k8sdds.campaign import background, cpu_limits, disturbances, memory_path, node_cpu, validity
 from k8sdds.model import graph
 from k8sdds.model.axis import DDS, axes
 from k8sdds.model.impairments import with_files
@@ -237,6 +237,8 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.nodes_cpu = node_cpu.by_node(outputs)
     record.node_cpu_percent = node_cpu.busiest(record.nodes_cpu)
     record.total_cpu_percent = node_cpu.total(record.nodes_cpu)
+    record.throttling = cpu_limits.throttling(outputs)
+    record.throttled_periods_percent = cpu_limits.throttled_percent(record.throttling)
     record.pacer_cpu_percent = aggregate.mean(
         spin_percent(outputs.summaries.get(one)) for one in outputs.trial.cell.publishing
     )

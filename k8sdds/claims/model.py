@@ -18,6 +18,7 @@ from k8sdds.analysis.conditions import COMPARABLE
 from k8sdds.model.axis import OneOrMore
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.results.metrics import METRICS
+from k8sdds.system import units
 from k8sdds.system.strict import MAX_NAME, Name, Strict, Title
 from k8sdds.system.yaml_text import nearest
 
@@ -49,7 +50,15 @@ def _selector(value: Any) -> Any:
         for key in value:
             if ".".join(str(key).split(".")[:2]) not in (*SELECTABLE, *PARTS):
                 raise ValueError(f"unknown key {key!r}{nearest(str(key), [*SELECTABLE, *PARTS])}")
+        return {key: _in_its_unit(key, setting) for key, setting in value.items()}
     return value
+
+
+def _in_its_unit(key: str, setting: Any) -> Any:
+    """Return a value as records have it: `300m` is 0.3, and a number that is `none` is null."""
+    if setting == "none" and key in AXES and AXES[key].column_type in (int, float):
+        return None
+    return units.number(key, setting)
 
 
 Selector = Annotated[dict[str, Scalar], BeforeValidator(_selector)]

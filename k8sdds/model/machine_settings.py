@@ -14,8 +14,9 @@ from k8sdds.model.background import Background
 from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.link import Link
 from k8sdds.model.link_choice import LinkChoices
-from k8sdds.model.settings import MAX_NODES, NO_TUNING, DevShm, Layout, Number, Placement
+from k8sdds.model.settings import MAX_NODES, NO_TUNING, DevShm, Layout, NoneText, Number, Placement
 from k8sdds.model.workload_settings import WorkloadSettings
+from k8sdds.system.cgroups import CPU_REQUEST, CpuLimits
 
 MAX_DEFAULT_NODES = 10
 """Nodes of a lab by default; the study's cluster had ten workers."""
@@ -112,8 +113,58 @@ class MachineSettings(WorkloadSettings):
         " list of them, which are measured one after the other",
     )
     cpu_quota: Annotated[
-        float | None, Axis(POD, lambda v: f"{v:g} CPUs per pod", several=False, any_in_claims=True)
-    ] = Field(default=None, gt=0, le=64, description="number of CPUs for each pod (experimental)")
+        float | None,
+        Number,
+        NoneText,
+        Axis(
+            POD,
+            lambda v: f"{v:g} CPUs per pod",
+            any_in_claims=True,
+            choice=[None],
+            choice_as="CPU limits of the pods, such as `300m`",
+        ),
+    ] = Field(
+        default=None,
+        gt=0,
+        le=64,
+        description="CPU limit of each participant's pod: a number of CPUs such as `0.3` or `300m`; `none`: none;"
+        " `k8sdds docs cpu-limits`",
+    )
+    cpu_period_ms: Annotated[
+        float, Number, Axis(POD, lambda v: f"CPU period {v:g} ms", since=5, any_in_claims=True)
+    ] = Field(
+        default=CpuLimits.period_ms,
+        ge=1,
+        le=1000,
+        description="period of that limit: a pod that has used `cpu_quota` × `cpu_period_ms` of CPU time waits until"
+        " the next one (lab only)",
+    )
+    cpu_burst_ms: Annotated[
+        float, Number, Axis(POD, lambda v: f"CPU burst {v:g} ms", since=5, any_in_claims=True)
+    ] = Field(
+        default=0,
+        ge=0,
+        le=64_000,
+        description="CPU time that a pod may use in addition if it has not used it in earlier periods, at most that of"
+        " one period (lab only, Linux 5.14)",
+    )
+    cpu_request: Annotated[
+        float | None,
+        Number,
+        NoneText,
+        Axis(
+            POD,
+            lambda v: f"{v:g} CPUs requested",
+            since=5,
+            any_in_claims=True,
+        ),
+    ] = Field(
+        default=None,
+        gt=0,
+        le=64,
+        description="CPU request of each participant's pod, which is its share of busy CPUs, as a number of CPUs;"
+        f" `none`: {CPU_REQUEST * 1000:g}m, as the pods of `background` have",
+    )
     background: Annotated[
         Background,
         Axis(LOAD, lambda v: f"background {v.describe()}" if v else "no background", since=2),

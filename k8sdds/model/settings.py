@@ -163,4 +163,6 @@ class TestChoice(BaseModel):
 
 
 Number = BeforeValidator(_reject_bool)
+NoneText = BeforeValidator(lambda value: None if value == "none" else value)
+"""A number that users may leave out as `none`."""
 RateProfile = Annotated[str, AfterValidator(_is_rate_profile)]

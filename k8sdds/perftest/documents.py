@@ -197,6 +197,9 @@ class Meters(Shape):
     cpu_user_s: Number = None
     throttled_s: Number = None
     throttled_periods: Count = None
+    limit_periods: Count = None
+    cpu_pressure_some_s: Number = None
+    cpu_pressure_full_s: Number = None
     memory_peak_bytes: Count = None
     machine: dict[str, Number] | None = None
     tcp_congestion_control: Text = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from k8sdds import links
 from k8sdds.analysis import missing
-from k8sdds.analysis.conditions import CONDITION
+from k8sdds.analysis.conditions import CONDITION, named_setting
 from k8sdds.analysis.requirements import BLOCK, trials_of
 from k8sdds.campaign import applications, expansion, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
@@ -141,7 +141,7 @@ class Evidence:
 
 def describe_choice(name: str, value: Any) -> str:
     """Describe one value of a choice, such as `multicast` or `batches of 8 KiB`."""
-    return str(value) if name == "network" else AXES[name].phrase(value)
+    return str(value) if name == "network" else named_setting(name, value)
 
 
 def own_application(run: RunFolder) -> ApplicationExperiment | None:

@@ -26,6 +26,7 @@ IMPORTED = "imported trials"
 CAPTURED = "trials with `capture`"
 PROCESS = "trials with `realtime_priority`, `lock_memory` or `dscp`, and those by shared memory of Zenoh"
 TUNED = "trials with `tuning`"
+LIMITED = "trials whose pods have a CPU limit"
 LINKED = "trials with `link.mtu`, `link.offloads` or `link.lag`"
 
 
@@ -288,6 +289,13 @@ class Metrics(BaseModel):
     total_cpu_percent: float | None = metric("CPU of all nodes", "% of one core", "CPU", "derived",
         "What the trial cost in the measured interval: the sum of `nodes_cpu` over all nodes, in percent of one core. The"
         " threads of the kernel and the network's daemons are metered over the whole attempt", since=4)
+    throttled_periods_percent: float | None = metric("throttled periods", "%", "CPU", "supervisor",
+        "Share of the periods of its CPU limit in which the kernel stopped a participant until the next one; that of the participant"
+        " with the largest share", scale="linear", only=LIMITED, since=5)
+    throttling: dict[str, Any] | None = column("CPU", "supervisor",
+        "How the CPU limit of each participant's pod stopped it in its measured interval: `periods` of the limit,"
+        " `throttled_periods`, `throttled_s` (summed over cores), and by the kernel's PSI `pressure_some_s` and `pressure_full_s`, in"
+        " which some or all of its threads that could run waited for a CPU (null without PSI or cgroup v2)", only=LIMITED)
     pacer_cpu_percent: float | None = column("CPU", "publishers",
         "Time that a publisher with a rate spun until samples were due, in percent of its measured interval; mean over"
         " publishers. It is a part of `publisher_cpu_percent`, but not of `nodes_cpu`")

@@ -339,6 +339,7 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     "link_bytes": TypeAdapter(_LinkBytes | None),
     "node_links": TypeAdapter(dict[str, Any] | None),
     "nodes_cpu": TypeAdapter(dict[str, _NodeCpu] | None),
+    "throttling": TypeAdapter(dict[str, dict[str, Number]] | None),
     "profile": TypeAdapter(ProfileSummary | None),
     "network_options": TypeAdapter(dict[str, str | int | float | bool | None] | None),
     "security_options": TypeAdapter(dict[str, str | int | bool] | None),

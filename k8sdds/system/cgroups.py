@@ -20,8 +20,59 @@ PREFIX = "k8sdds-"
 UNIFIED = "unified"
 """Name of the hierarchy of cgroup v2."""
 
-QUOTA_PERIOD_US = 100_000
-"""CFS period: the default of the kernel and of Kubernetes. Quotas over periods below 20 ms are erratic."""
+CPU_REQUEST = 0.05
+"""CPUs that a pod requests unless a trial states a number."""
+SHARES_OF_CPU = 1024
+"""CPU shares of cgroup v1 for a request of one CPU, as in Kubernetes."""
+
+
+@dataclass(frozen=True)
+class CpuLimits:
+    """What the kernel limits the CPU time of a pod to."""
+
+    quota: float | None = None
+    """Number of CPUs."""
+    period_ms: float = 100.0
+    """Period of the quota, by default that of the kernel and of Kubernetes."""
+    burst_ms: float = 0.0
+    """CPU time that it may use in addition if it has not used it in earlier periods."""
+    request: float | None = None
+    """Number of CPUs that it has at least, in proportion to the requests of others, if all are busy."""
+
+    def __bool__(self) -> bool:
+        """Return whether any limit is set."""
+        return self != CpuLimits()
+
+    @property
+    def most_burst_ms(self) -> float:
+        """The longest burst that the kernel accepts: the CPU time of one period."""
+        return (self.quota or 0) * self.period_ms
+
+    def files(self, version: str) -> dict[str, str]:
+        """Return the files of a cgroup (`v1` or `v2`) with their content, in the order in which to write them.
+
+        Requests become shares of v1, of which weights of v2 are a linear function, as in the kubelet.
+        """
+        period, burst = round(self.period_ms * 1000), round(self.burst_ms * 1000)
+        quota = None if self.quota is None else round(self.quota * period)
+        shares = None if self.request is None else max(2, int(self.request * SHARES_OF_CPU))
+        found: dict[str, object] = (
+            {
+                "cpu.cfs_period_us": period,
+                "cpu.cfs_quota_us": quota,
+                "cpu.cfs_burst_us": burst,
+                "cpu.shares": shares,
+            }
+            if version == "v1"
+            else {
+                "cpu.max": quota and f"{quota} {period}",
+                "cpu.max.burst": burst,
+                "cpu.weight": shares and 1 + (shares - 2) * 9999 // 262142,
+            }
+        )
+        if quota is None:
+            found.pop("cpu.cfs_period_us", None)
+        return {name: str(value) for name, value in found.items() if value}
 
 
 @dataclass(frozen=True)
@@ -35,14 +86,18 @@ class OwnCgroup:
 
 
 def own_cgroup() -> OwnCgroup:
-    """Return the cgroup of this process. v1 is preferred if its controllers are mounted."""
+    """Return the cgroup of this process. v1 is preferred if its controllers are mounted.
+
+    Then v2, where it is mounted too, has no controllers, but the pressure of each cgroup.
+    """
     visible = {
         name: folder for names, folder, _ in hierarchies() for name in names.split(",") if folder is not None
     }
     used = {name: visible[name] for name in CONTROLLERS if name in visible}
+    unified = {UNIFIED: visible[UNIFIED]} if UNIFIED in visible else {}
     if "cpuacct" in used:
-        return OwnCgroup("v1", used)
-    return OwnCgroup("v2", {UNIFIED: visible[UNIFIED]}) if UNIFIED in visible else OwnCgroup("none", {})
+        return OwnCgroup("v1", used | {key: own for key, own in unified.items() if os.access(own, os.W_OK)})
+    return OwnCgroup("v2" if unified else "none", unified)
 
 
 def hierarchies() -> Iterator[tuple[str, Path | None, Path]]:
@@ -72,62 +127,84 @@ class PodCgroups:
         self.own = own_cgroup()
         self.unavailable = ""
         self._roots = {key: folder / f"{PREFIX}{name}" for key, folder in self.own.folders.items()}
+        self._limited = self._roots.get("cpu")
+        if self.own.version == "v2":
+            # A cgroup that contains processes, as the own one, cannot give its children a controller.
+            self._limited = _unified_root() / f"{PREFIX}{name}"
         if not self._roots:
             self.unavailable = "no cgroup hierarchy with CPU accounting is mounted"
 
     @property
     def folders(self) -> list[str]:
         """The top folders of the campaign, which `clean` must remove with everything below."""
-        return [str(folder) for folder in self._roots.values()]
+        return [str(folder) for folder in self._tops()]
 
-    def create(self, pod: str, cpu_quota: float | None) -> list[Path]:
+    def _tops(self) -> set[Path]:
+        return {*self._roots.values()} | ({self._limited} if self._limited else set())
+
+    def create(self, pod: str, limits: CpuLimits) -> list[Path]:
         """Create the cgroups of a pod and return their folders; empty if cgroups are not permitted.
 
-        `cpu_quota` is its limit in cores.
+        Raises PrerequisiteError if its limits cannot be set.
         """
+        tops = (
+            [self._limited] if limits and self._limited not in self._roots.values() else self._roots.values()
+        )
         folders: list[Path] = []
         try:
-            for root in self._roots.values():
-                root.mkdir(exist_ok=True)
-                (root / pod).mkdir(exist_ok=True)
-                folders.append(root / pod)
+            for top in filter(None, tops):
+                (top / pod).mkdir(parents=True, exist_ok=True)
+                folders.append(top / pod)
         except OSError as error:
             self.remove()
             self.unavailable = f"{error.filename}: {os.strerror(error.errno or 0)}"
-            self._roots = {}
+            self._roots, self._limited = {}, None
             folders = []
-        if cpu_quota is not None:
-            self._limit(pod, cpu_quota)
+        if limits:
+            self._limit(pod, limits)
         return folders
 
-    def _limit(self, pod: str, quota: float) -> None:
-        cpu = self._roots.get("cpu") or self._roots.get(UNIFIED)
-        if cpu is None:
-            raise PrerequisiteError(
-                f"cannot set a CPU quota: {self.unavailable or 'no cpu controller'}", "remove cpu_quota"
-            )
-        quota_us = round(quota * QUOTA_PERIOD_US)
+    def _limit(self, pod: str, limits: CpuLimits) -> None:
+        if self._limited is None:
+            reason = self.unavailable or "no cpu controller"
+            raise PrerequisiteError(f"cannot limit the CPU time of pods: {reason}", "remove cpu_quota")
         try:
-            if "cpu" in self._roots:
-                (cpu / pod / "cpu.cfs_period_us").write_text(str(QUOTA_PERIOD_US))
-                (cpu / pod / "cpu.cfs_quota_us").write_text(str(quota_us))
-                set_to = int((cpu / pod / "cpu.cfs_quota_us").read_text())
-            else:
-                (cpu / pod / "cpu.max").write_text(f"{quota_us} {QUOTA_PERIOD_US}")
-                set_to = int((cpu / pod / "cpu.max").read_text().split()[0])
-        except (OSError, ValueError) as error:
+            if self.own.version == "v2":
+                _enable_cpu(self._limited)
+            for name, text in limits.files(self.own.version).items():
+                _set(self._limited / pod / name, text)
+        except OSError as error:
             raise PrerequisiteError(
-                f"cannot set a CPU quota: {error}", "remove cpu_quota, or run as root"
+                f"cannot limit the CPU time of pods: {error}", "remove cpu_quota, or run as root"
             ) from error
-        if set_to != quota_us:
-            raise PrerequisiteError(
-                f"the kernel set a CPU quota of {set_to} us instead of {quota_us} us", "remove cpu_quota"
-            )
 
     def remove(self) -> None:
         """Remove the campaign's cgroups. Their processes must have ended."""
-        for folder in self._roots.values():
+        for folder in self._tops():
             remove(folder)
+
+
+def _unified_root() -> Path:
+    """Return where the hierarchy of cgroup v2 is mounted."""
+    return next(point for names, _, point in hierarchies() if names == UNIFIED)
+
+
+def _enable_cpu(folder: Path) -> None:
+    """Give the children of a cgroup of v2 below the root the controller `cpu`, if the root gives it that."""
+    if "cpu" not in (folder / "cgroup.controllers").read_text().split():
+        root = folder.parent / "cgroup.subtree_control"
+        raise PrerequisiteError(f"{root} lacks the controller cpu", f"as root: echo +cpu > {root}")
+    (folder / "cgroup.subtree_control").write_text("+cpu")
+
+
+def _set(file: Path, text: str) -> None:
+    """Write a file of a cgroup. Raises PrerequisiteError if the kernel does not have it, or sets another value."""
+    if not file.exists():
+        setting = "cpu_burst_ms" if "burst" in file.name else "cpu_quota and cpu_request"
+        raise PrerequisiteError(f"this kernel has no {file.name} for cgroups", f"remove {setting}")
+    file.write_text(text)
+    if (found := file.read_text().strip()) != text:
+        raise PrerequisiteError(f"the kernel set {file} to {found} instead of {text}", "remove cpu_quota")
 
 
 def admits_realtime(folder: Path) -> bool:

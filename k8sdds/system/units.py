@@ -18,6 +18,7 @@ _KEYS: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "mbit": ("Mbit/s", {"kbit/s": 1, "Mbit/s": 1000, "Gbit/s": 10**6}),
     "percent": ("%", {"%": 1}),
     "rate": ("Hz", _RATE),
+    **dict.fromkeys(("quota", "request"), ("CPUs", {"m": 1, "CPUs": 1000})),
 }
 """Last word of a key → the unit of its number, and the units that it may have in a file, each in the smallest one."""
 _NUMBER = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([^\d\s.:][^\d]*?)\s*")

@@ -11,6 +11,7 @@ from k8sdds.middleware.connext import SERVICE as CONNEXT
 from k8sdds.middleware.connext import settings
 from k8sdds.middleware.fastdds import SERVER as FASTDDS
 from k8sdds.middleware.zenoh import ROUTER as ZENOH
+from k8sdds.system.cgroups import CpuLimits
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.versions import PERFTEST_IMAGE
@@ -23,12 +24,16 @@ def test_objects_pass_strict_validation_and_pod_security(
 ) -> None:
     name, privileged = namespace
     path = f"{CORE}/namespaces/{name}/pods"
-    sharing = Slot("shared-memory", "all", "", False, None, sharing=("pub0", "sub0"))
-    for slot in (Slot("pub0", "pub", "somewhere", False, 0.5), Slot("sub0", "sub", "", False, None), sharing):
+    sharing = Slot("shared-memory", "all", "", False, sharing=("pub0", "sub0"))
+    for slot in (
+        Slot("pub0", "pub", "somewhere", False, CpuLimits(0.5)),
+        Slot("sub0", "sub", "", False),
+        sharing,
+    ):
         admin.create(path, pods.pod("a", slot, PERFTEST_IMAGE, "c", MEMORY), dryRun="All")
     licensed = pods.pod(
         "c",
-        Slot("pub0", "pub", "", False, None),
+        Slot("pub0", "pub", "", False),
         PERFTEST_IMAGE,
         "c",
         MEMORY,
@@ -38,8 +43,8 @@ def test_objects_pass_strict_validation_and_pod_security(
     secret = settings.license_secret(name, b"a license")
     admin.create(objects.collection_path(admin, secret), secret, dryRun="All")
     for field, slot in {
-        "hostNetwork": Slot("pub0", "pub", "somewhere", True, None),
-        "SYS_NICE": Slot("pub0", "pub", "somewhere", False, None, ("SYS_NICE",)),
+        "hostNetwork": Slot("pub0", "pub", "somewhere", True),
+        "SYS_NICE": Slot("pub0", "pub", "somewhere", False, capabilities=("SYS_NICE",)),
     }.items():
         body = pods.pod("b", slot, PERFTEST_IMAGE, "c", MEMORY)
         if privileged:
@@ -72,7 +77,7 @@ def test_objects_pass_strict_validation_and_pod_security(
 
 
 def test_strict_validation_rejects_an_unknown_field(admin: KubernetesClient) -> None:
-    wrong = pods.pod("a", Slot("pub0", "pub", "n", False, None), PERFTEST_IMAGE, "c", MEMORY)
+    wrong = pods.pod("a", Slot("pub0", "pub", "n", False), PERFTEST_IMAGE, "c", MEMORY)
     wrong["spec"]["hostNetwrk"] = True
     with pytest.raises(ApiError, match="hostNetwrk"):
         admin.create(f"{CORE}/namespaces/default/pods", wrong, dryRun="All")

@@ -56,9 +56,7 @@ def pod_addresses(admin: KubernetesClient, other_image: str) -> Iterator[dict[st
         (HOST_ARCH, "worker1", IMAGE, []),
         (OTHER, "worker2", other_image, [EMULATOR]),
     ):
-        pod = pods.pod(
-            name, pods.Slot("sub0", "sub", node, False, None), image, "mixed", pods.memory_bytes([])
-        )
+        pod = pods.pod(name, pods.Slot("sub0", "sub", node, False), image, "mixed", pods.memory_bytes([]))
         pod["spec"]["containers"][0]["command"] = [*command, pods.SUPERVISOR, "pause"]
         admin.create(path, pod)
     deadline = time.monotonic() + 60

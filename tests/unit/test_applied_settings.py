@@ -27,7 +27,7 @@ OTHER: dict[str, Any] = OTHER_VALUE | {
     "network": "flannel-vxlan", "test": "latency", "payload_bytes": 64, "transport": "multicast", "publishers": 2,
     "reliability": "best-effort", "subscribers": 2, "middleware": "fastdds", "qos": "best-effort", "rate": 100,
     "batch_bytes": 8192, "message_bytes": "max", "receive_mode": "waitset", "tuning": "tcp-buffers",
-    "ip_families": ("ipv6",), "security": "SignRTPS", "schedule": "a.txt", "schedule_sha256": "cd" * 32,
+    "cpu_quota": 1.0, "ip_families": ("ipv6",), "security": "SignRTPS", "schedule": "a.txt", "schedule_sha256": "cd" * 32,
     "graph": "graph 1\nflow a bytes 64 rate 1 reliable deadline_us 1\nnode x publishes a\nnode y subscribes a\n",
 }  # fmt: skip
 """For each setting, a value of a cell other than its default."""

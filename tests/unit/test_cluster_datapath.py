@@ -141,7 +141,7 @@ def test_a_switch_of_the_network_costs_no_evidence_of_trials_on_the_nodes_own_ne
     pods = SimpleNamespace(pod=lambda slot: SimpleNamespace(node="n1"))
     verifier = PathVerifier(pods, probes)  # type: ignore[arg-type]
     cell = Cell(network="host", test="latency", payload_bytes=1024, placement="same-node")
-    slots = {name: Slot(name, "participant", "n1", True, None) for name in ("pub0", "sub0")}
+    slots = {name: Slot(name, "participant", "n1", True) for name in ("pub0", "sub0")}
     verifier._proofs[verifier._key(cell, slots)] = PathProof("not by eth0", links={"n1": ("eth0",)})
     for _ in range(2):
         verifier.verify(cell, slots)

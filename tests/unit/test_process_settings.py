@@ -35,7 +35,7 @@ def test_the_options_of_the_program() -> None:
             {"middleware": "raw", "reliability": "best-effort", "publish_mode": "asynchronous"},
             "raw does not have the setting publish_mode",
         ),
-        ({"cpu_quota": 0.5, "realtime_priority": 50}, "leave it out"),
+        ({"cpu_quota": 0.5, "realtime_priority": 50}, "leave them out"),
         ({"middleware": "connext", "dscp": 46}, "leave out lock_memory and dscp"),
         ({"middleware": "connext", "lock_memory": True}, "leave out lock_memory and dscp"),
         ({"middleware": "connext", "publish_mode": "asynchronous", "flow_bytes": 65536}, "leave out flow_bytes"),

@@ -151,7 +151,7 @@ class NodeProbes:
 
 
 def _slot(node: str, name: str = NAME, capabilities: tuple[str, ...] = ()) -> Slot:
-    return Slot(name, ROLE, node, True, None, capabilities, sees_processes=name == PROCESSES)
+    return Slot(name, ROLE, node, True, capabilities=capabilities, sees_processes=name == PROCESSES)
 
 
 def _parse_counters(node: str, result: CommandResult) -> LinkCounters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from k8sdds import middleware, versions
@@ -14,6 +14,7 @@ from k8sdds.model.settings import SHARED_MEMORY
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
 from k8sdds.networks import find
 from k8sdds.system import processes
+from k8sdds.system.cgroups import CPU_REQUEST, CpuLimits
 
 SUPERVISOR = "/opt/k8sdds/k8sdds-supervisor"
 PERFTEST = "/opt/k8sdds/k8sdds-perftest"
@@ -40,7 +41,7 @@ class Slot:
     """Name of the node; empty if the scheduler selects one without participants of the opposite role."""
     host: bool
     """Whether the pod uses the node's own network."""
-    cpu_quota: float | None
+    cpu_limits: CpuLimits = field(default_factory=CpuLimits)
     capabilities: tuple[str, ...] = ()
     """Linux capabilities that the pod has; none unless a trial requests them."""
     sharing: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class Slot:
             role="all" if cell.in_one_pod else participant.short_role,
             node=node,
             host=host,
-            cpu_quota=cell.cpu_quota,
+            cpu_limits=cell.cpu_limits_of(participant.name),
             capabilities=middleware.capabilities(cell),
             sharing=tuple(member.name for member in members),
             interface=find(cell.network).pod_interface,
@@ -173,9 +174,10 @@ def _container(
     name: str, slot: Slot, image: str, memory: tuple[int, int], extra_mounts: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     request, limit = map(_quantity, memory)
-    limits = {"memory": limit}
-    if slot.cpu_quota:
-        limits["cpu"] = f"{round(slot.cpu_quota * 1000)}m"
+    quota = slot.cpu_limits.quota
+    limits = {"memory": limit} | ({} if quota is None else {"cpu": _cpus(quota)})
+    # A request above the limit is refused.
+    cpus = slot.cpu_limits.request or min(CPU_REQUEST, quota or CPU_REQUEST)
     added = {"add": list(slot.capabilities)} if slot.capabilities else {}
     return {
         "name": name,
@@ -184,7 +186,7 @@ def _container(
         "command": [SUPERVISOR, "pause"],
         # The last log lines, such as `exec format error`, become the reason of the failure.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": {"requests": {"cpu": "50m", "memory": request}, "limits": limits},
+        "resources": {"requests": {"cpu": _cpus(cpus), "memory": request}, "limits": limits},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]} | added,
@@ -213,6 +215,10 @@ def _memory_volume(name: str, size: str) -> dict[str, Any]:
 
 def _quantity(size: float) -> str:
     return f"{math.ceil(size / MIB)}Mi"
+
+
+def _cpus(count: float) -> str:
+    return f"{round(count * 1000)}m"
 
 
 def _attachments(slot: Slot) -> dict[str, str]:

@@ -17,7 +17,7 @@ from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.common import kube_proxy
 from k8sdds.system import kernel_features, perf
-from k8sdds.system.cgroups import PodCgroups
+from k8sdds.system.cgroups import CpuLimits, PodCgroups
 from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Feature
 from k8sdds.system.sandbox import unprivileged_remedy
@@ -39,10 +39,10 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
     cell_of = {feature: cell for cell in labs.values() for feature in needed_features(cell)}
     cell_of |= {feature: cell for cell in cells for feature in _process_features(cell)}
     missing = kernel_features.probe(cell_of).missing
-    quotas = [cell.cpu_quota for cell in labs.values() if cell.cpu_quota]
+    limits = [cell.cpu_limits for cell in labs.values() if cell.cpu_limits]
     return [
         *(perf.problems() if any(cell.profile for cell in cells) else []),
-        *_quota_problems(quotas),
+        *_limit_problems(limits),
         *tuning_problems(cell.tuning for cell in cells if cell.tuning != NO_TUNING),
         *(
             Problem(
@@ -70,8 +70,9 @@ def _contradictions(cell: Cell) -> Iterator[tuple[str, str]]:
     network = find(cell.network)
     if network.cluster_engine(cell.network_options.get("engine")):
         yield "the lab does not have this engine", elsewhere
-    if cell.cpu_quota and not make_plan(cell).datapath.in_pods:
-        yield "cpu_quota needs pods, but this network has none", "remove cpu_quota, or this network"
+    if cell.cpu_limits and not make_plan(cell).datapath.in_pods:
+        names = "cpu_quota" if cell.cpu_quota else "cpu_request"
+        yield f"{names} needs pods, but this network has none", f"remove {names}, or this network"
     if cell.policies and not network.lab_policies:
         known = ", ".join(other.name for other in networks.NETWORKS.values() if other.lab_policies)
         what = "the lab does not have the rules of this network for policies"
@@ -186,13 +187,14 @@ def tuning_problems(names: Iterable[str]) -> list[Problem]:
     return problems
 
 
-def _quota_problems(quotas: list[float]) -> list[Problem]:
-    """Check, with a temporary cgroup, whether CPU quotas can be set on this machine."""
-    if not quotas:
+def _limit_problems(limits: Sequence[CpuLimits]) -> list[Problem]:
+    """Check, with temporary cgroups, whether these CPU limits can be set on this machine."""
+    if not limits:
         return []
     cgroups = PodCgroups(f"check-{os.getpid()}")
     try:
-        cgroups.create("pod", quotas[0])
+        for number, limit in enumerate(limits):
+            cgroups.create(f"pod{number}", limit)
     except PrerequisiteError as error:
         return [Problem(error.message, error.remedy)]
     finally:

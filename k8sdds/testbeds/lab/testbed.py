@@ -172,7 +172,7 @@ class Lab(Testbed):
         self._record.plans[name] = cell.model_dump_json()
         records.write(self._record)
         pods = plan.datapath.attachments if plan.datapath.in_pods else ()
-        cgroups = {pod: self._pod_cgroups.create(f"{name}-{pod}", cell.cpu_quota) for pod in pods}
+        cgroups = {pod: self._pod_cgroups.create(f"{name}-{pod}", cell.cpu_limits_of(pod)) for pod in pods}
         lab_network.build(cgroups, self._emulation(plan))
         self._record.pods[name] = lab_network.pods
         records.write(self._record)

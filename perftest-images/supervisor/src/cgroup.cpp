@@ -95,6 +95,7 @@ void PodCgroup::add(const std::string& directory) {
     const auto stat = read_file(directory + "/cpu.stat").value_or("");
     take(cpu_v2_, keyed_integer(stat, "usage_usec").has_value());
     take(throttling_v1_, keyed_integer(stat, "throttled_time").has_value());
+    take(pressure_v2_, exists(directory + "/cpu.pressure"));
     take(cpu_v1_, exists(directory + "/cpuacct.usage"));
     take(memory_v1_, exists(directory + "/memory.max_usage_in_bytes"));
     take(memory_v2_, exists(directory + "/memory.peak"));
@@ -126,10 +127,22 @@ std::optional<Throttling> PodCgroup::throttling() const {
     const bool v1 = !throttling_v1_.empty();
     if (!v1 && cpu_v2_.empty()) return std::nullopt;
     const auto stat = read_file((v1 ? throttling_v1_ : cpu_v2_) + "/cpu.stat").value_or("");
-    const auto periods = keyed_integer(stat, "nr_throttled");
+    const auto all = keyed_integer(stat, "nr_periods"), periods = keyed_integer(stat, "nr_throttled");
     const auto time = keyed_integer(stat, v1 ? "throttled_time" : "throttled_usec");
-    if (!periods || !time) return std::nullopt;
-    return Throttling{*periods, v1 ? *time : *time * 1000};
+    if (!all || !periods || !time) return std::nullopt;
+    return Throttling{*all, *periods, v1 ? *time : *time * 1000};
+}
+
+std::optional<Pressure> PodCgroup::pressure() const {
+    Pressure pressure;
+    for (const auto& line : lines(read_file(pressure_v2_ + "/cpu.pressure").value_or(""))) {
+        const auto parts = fields(line);
+        const auto total = parts.size() == 5 && starts_with(parts[4], "total=") ? to_integer(parts[4].substr(6)) : std::nullopt;
+        if (!total) return std::nullopt;
+        (parts[0] == "some" ? pressure.some_ns : pressure.full_ns) = *total * 1000;
+    }
+    if (pressure_v2_.empty()) return std::nullopt;
+    return pressure;
 }
 
 void PodCgroup::restart_memory_peak() {

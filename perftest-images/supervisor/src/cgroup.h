@@ -12,8 +12,14 @@
 namespace k8sdds {
 
 struct Throttling {
-    std::int64_t periods = 0;  // CFS periods in which the cgroup was throttled
+    std::int64_t limit_periods = 0;  // CFS periods that began, which only a cgroup with a limit has
+    std::int64_t periods = 0;        // those in which the cgroup was throttled
     std::int64_t ns = 0;
+};
+
+// Time in which some, or all, of the threads that could run waited for a CPU.
+struct Pressure {
+    std::int64_t some_ns = 0, full_ns = 0;
 };
 
 // The cgroup directories of the pod, one per hierarchy.
@@ -24,6 +30,7 @@ public:
 
     std::optional<CpuTime> cpu() const;
     std::optional<Throttling> throttling() const;
+    std::optional<Pressure> pressure() const;  // only cgroups of v2 have it, on kernels with PSI
 
     void restart_memory_peak();  // if the kernel supports it and permits it
     std::optional<std::int64_t> memory_peak_bytes() const;
@@ -36,7 +43,7 @@ private:
     void add(const std::string& directory);
 
     std::vector<std::string> directories_;
-    std::string cpu_v1_, cpu_v2_, throttling_v1_, memory_v1_, memory_v2_;
+    std::string cpu_v1_, cpu_v2_, throttling_v1_, pressure_v2_, memory_v1_, memory_v2_;
     Fd memory_peak_;
     bool memory_restarted_ = false;
 };

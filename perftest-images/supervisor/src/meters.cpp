@@ -128,6 +128,7 @@ Snapshot Meters::read() const {
         s.pod_cpu = reaped_ + cpu_of_processes(descendants_fast(getpid()));
     }
     s.throttling = cgroup_.throttling();
+    s.pressure = cgroup_.pressure();
     add_network("/proc/self/net/snmp", s.network);
     add_network("/proc/self/net/netstat", s.network);
     add_network_ipv6(s.network);

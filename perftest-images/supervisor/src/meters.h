@@ -33,6 +33,7 @@ struct Snapshot {
     std::int64_t supervisor_ns = 0;
     std::optional<CpuTime> pod_cpu;
     std::optional<Throttling> throttling;
+    std::optional<Pressure> pressure;
     std::optional<std::int64_t> process_ns;
     bool process_exact = true;  // from the process clock, not from clock ticks
     MachineTimes machine{};

@@ -73,23 +73,31 @@ std::optional<std::int64_t> difference(const std::optional<std::int64_t>& start,
 }
 
 void add_cpu(Json& json, const Snapshot& start, const Snapshot& end) {
-    std::optional<std::int64_t> total, user, system, periods, throttled;
+    std::optional<std::int64_t> total, user, system, limit_periods, periods, throttled, some, full;
     if (start.pod_cpu && end.pod_cpu) {
         total = difference(start.pod_cpu->total_ns, end.pod_cpu->total_ns);
         user = difference(start.pod_cpu->user_ns, end.pod_cpu->user_ns);
         system = difference(start.pod_cpu->system_ns, end.pod_cpu->system_ns);
     }
     if (start.throttling && end.throttling) {
+        limit_periods = difference(start.throttling->limit_periods, end.throttling->limit_periods);
         periods = difference(start.throttling->periods, end.throttling->periods);
         throttled = difference(start.throttling->ns, end.throttling->ns);
+    }
+    if (start.pressure && end.pressure) {
+        some = difference(start.pressure->some_ns, end.pressure->some_ns);
+        full = difference(start.pressure->full_ns, end.pressure->full_ns);
     }
     json["cpu_s"] = json_seconds_or_null(total);
     json["cpu_user_s"] = json_seconds_or_null(user);
     json["cpu_system_s"] = json_seconds_or_null(system);
     json["process_cpu_s"] = json_seconds_or_null(difference(start.process_ns, end.process_ns));
     json["supervisor_cpu_s"] = json_seconds(end.supervisor_ns - start.supervisor_ns);
+    json["limit_periods"] = json_or_null(limit_periods);
     json["throttled_periods"] = json_or_null(periods);
     json["throttled_s"] = json_seconds_or_null(throttled);
+    json["cpu_pressure_some_s"] = json_seconds_or_null(some);
+    json["cpu_pressure_full_s"] = json_seconds_or_null(full);
 }
 
 void add_memory(Json& json, const Outcome& outcome, const Meters& meters) {

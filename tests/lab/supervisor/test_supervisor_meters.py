@@ -341,12 +341,27 @@ def test_memory_and_throttling_of_v1_cgroups(supervisor, new_cgroup):
     report = meters(process)
     assert report["sources"]["cpu"] == "proc"  # neither cgroup counts CPU time
     assert report["sources"]["cgroups"] == [str(memory), str(cpu)]
-    assert report["throttled_periods"] > 0
+    assert report["limit_periods"] >= report["throttled_periods"] > 0
     assert report["throttled_s"] > 0
     assert report["cgroup_memory_peak_bytes"] > 32_000_000
     assert report["cgroup_memory_peak_since"] == "start"
     small = meters(supervisor.run(["true"], "--join-cgroup", str(memory)))
     assert small["cgroup_memory_peak_bytes"] < 32_000_000
+
+
+def test_pressure_of_v2_cgroups(supervisor, new_cgroup):
+    cpu, unified = new_cgroup("cpu"), new_cgroup("unified")
+    if not (unified / "cpu.pressure").exists():
+        pytest.skip("no PSI on this host")
+    (cpu / "cpu.cfs_period_us").write_text("20000")
+    (cpu / "cpu.cfs_quota_us").write_text("5000")
+    # A process that used more than its quota waited for a CPU until the next period.
+    code = PHASES + "mark(b'M'); burn(0.2); mark(b'E')"
+    report = meters(supervisor.python(code, "--join-cgroup", str(cpu), "--join-cgroup", str(unified)))
+    assert report["sources"]["cgroups"] == [str(cpu), str(unified)]
+    assert report["cpu_pressure_some_s"] >= report["cpu_pressure_full_s"] > 0
+    without = meters(supervisor.python(code, "--join-cgroup", str(cpu)))
+    assert without["cpu_pressure_some_s"] is without["cpu_pressure_full_s"] is None
 
 
 def test_own_cgroup_is_used_only_with_the_option(supervisor, new_cgroup):

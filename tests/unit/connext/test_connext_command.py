@@ -197,7 +197,7 @@ def test_pods_get_the_license_from_a_secret(tmp_path: Path) -> None:
     secret = settings.license_secret("there", path.read_bytes())
     assert secret["metadata"]["namespace"] == "there"
     assert base64.b64decode(secret["data"][settings.LICENSE_KEY]) == b"one\xff"
-    slot = pods.Slot("pub0", "pub", "n1", False, None)
+    slot = pods.Slot("pub0", "pub", "n1", False)
     pod = pods.pod("x", slot, "image", "c", (1, 1), extra_volumes=settings.license_parts())["spec"]
     volumes = {item["name"]: item for item in pod["volumes"]}
     mounts = {item["name"]: item["mountPath"] for item in pod["containers"][0]["volumeMounts"]}

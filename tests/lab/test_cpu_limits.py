@@ -1,0 +1,60 @@
+"""Test CPU limits of pods in the lab, as the kernel counts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from k8sdds.system import cgroups
+from tests.conftest import Command
+from tests.measuring import experiment, measured
+
+pytestmark = [
+    pytest.mark.usefixtures("nothing_left"),
+    pytest.mark.skipif(
+        "cpu" not in cgroups.own_cgroup().folders and cgroups.own_cgroup().version != "v2",
+        reason="no CPU limits on this host",
+    ),
+]
+LIMITED = """\
+  - networks: host
+    test: throughput
+    middleware: cyclonedds
+    payload_bytes: 1024
+    cpu_quota: 200m
+    cpu_period_ms: 50
+    cpu_burst_ms: 5
+  - networks: host
+    test: throughput
+    middleware: cyclonedds
+    payload_bytes: 1024
+"""
+BUSY = """\
+  - networks: host
+    test: throughput
+    middleware: cyclonedds
+    payload_bytes: 1024
+    background: {cpus: [0]}
+    cpu_request: [100m, 2]
+"""
+
+
+def test_the_record_contains_what_a_limit_stopped(k8sdds: Command, tmp_path: Path) -> None:
+    records = measured(k8sdds, tmp_path, experiment(LIMITED, duration_s=1))
+    limited, free = sorted(records, key=lambda record: not record["cpu_quota"])
+    assert (limited["cpu_quota"], limited["cpu_period_ms"], limited["cpu_burst_ms"]) == (0.2, 50, 5)
+    assert free["cpu_quota"] is free.get("throttling") is free.get("throttled_periods_percent") is None
+    # A publisher as fast as possible uses its quota in each period.
+    publisher = limited["throttling"]["pub0"]
+    assert publisher["periods"] >= publisher["throttled_periods"] > 0 and publisher["throttled_s"] > 0
+    assert 0 < limited["throttled_periods_percent"] <= 100
+
+
+def test_a_request_is_a_share_of_a_busy_core(k8sdds: Command, tmp_path: Path) -> None:
+    """The busy process has a request of 50m, so that the publisher has 2 or 40 times its share of the core."""
+    records = measured(k8sdds, tmp_path, experiment(BUSY, duration_s=1))
+    small, large = sorted(records, key=lambda record: record["cpu_request"])
+    assert (small["cpu_request"], large["cpu_request"]) == (0.1, 2)
+    busy = [record["background_load"]["cpu0_percent"] for record in (small, large)]
+    assert busy[0] > 2 * busy[1]
