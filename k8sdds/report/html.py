@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis import missing
 from k8sdds.report import (
     caveats,
+    cpu_limits,
     document,
     explore,
     fact_tables,
@@ -164,6 +165,7 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
             for name in drawn
         ),
         Section("memory", "Shared memory between pods", memory_paths.tables(content)),
+        Section("cpu-limits", "CPU limits of pods", cpu_limits.tables(content)),
         Section("runs", "Single runs", [one.table for one in tables.single_runs(content)]),
         Section("contrasts", "Settings compared within each network", tables.contrasts(content)),
         Section("limit", "Share of the machine's limit", tables.limits(content)),

@@ -13,7 +13,7 @@ from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.model.axis import payload
 from k8sdds.model.reason import Reason
-from k8sdds.report import caveats, formats, memory_paths, summary
+from k8sdds.report import caveats, cpu_limits, formats, memory_paths, summary
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Setting
 from k8sdds.report.table import Cell, Table
@@ -46,11 +46,11 @@ def show(content: Content, console: Console, page: Path | None = None) -> None:
     for note in caveats.notes(content):
         important = not note.startswith(("Measured in", "Testbed:"))
         paragraph(console, note, "! " if important else "  ", "yellow" if important else "dim")
-    for ways in memory_paths.tables(content):
+    for own in (*memory_paths.tables(content), *cpu_limits.tables(content)):
         console.print()
-        paragraph(console, ways.caption, style="bold")
-        ways.print(console)
-        paragraph(console, ways.under, style="dim")
+        paragraph(console, own.caption, style="bold")
+        own.print(console)
+        paragraph(console, own.under, style="dim")
     for setting in content.settings[:MAX_SETTINGS]:
         table = _table(content, setting)
         if table.rows:

@@ -1,0 +1,55 @@
+"""Show the delays of each CPU limit of the pods, next to the share of the periods in which it stopped participants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from k8sdds.analysis.conditions import CONDITION, UNIT, named_setting
+from k8sdds.model.axis import payload
+from k8sdds.report import formats
+from k8sdds.report.content import Content
+from k8sdds.report.table import Cell, Table
+from k8sdds.report.tables import network
+from k8sdds.results import aggregate
+from k8sdds.system.grouping import Row, by_columns
+
+_HEADS = (
+    "CPU limit of the pods",
+    "network",
+    "test",
+    "payload",
+    "p50 µs",
+    "p99 µs",
+    "maximum µs",
+    "throttled periods %",
+)
+_TIMES = {"latency": "latency", "paced": "delay"}
+"""Test to the start of the names of its times."""
+
+
+def tables(content: Content) -> list[Table]:
+    """Return the table of delays by limit, if the trials have several of them."""
+    settings = [setting for setting in content.settings if "cpu_quota" in setting.values]
+    settings.sort(key=lambda setting: setting.values["cpu_quota"] or float("inf"))
+    names = {name for setting in settings for name in setting.values}
+    varied = [name for name in CONDITION if name in names and len({one.values[name] for one in settings}) > 1]
+    rows = [
+        _row(content, {name: setting.values[name] for name in varied}, key, trials)
+        for setting in settings
+        for key, trials in by_columns(setting.trials, ("test", UNIT, "subscribers", "payload_bytes")).items()
+        if key[0] in _TIMES
+    ]
+    under = (
+        "Means of the trials. In a throttled period, the kernel stopped a participant until the next one; of the"
+        " participants, that with most of them counts. A latency test sends one sample at a time, so that few samples"
+        " wait: look at the maximum."
+    )
+    return [Table("CPU limits of pods", _HEADS, rows, under, keys=4)] if rows else []
+
+
+def _row(content: Content, limits: dict[str, Any], key: tuple[Any, ...], trials: list[Row]) -> list[Cell]:
+    test, label, _, size = key
+    metrics = [f"{_TIMES[test]}_{name}_us" for name in ("p50", "p99", "max")] + ["throttled_periods_percent"]
+    text = ", ".join(named_setting(name, value) for name, value in limits.items())
+    numbers = [formats.number(aggregate.mean(row[name] for row in trials)) for name in metrics]
+    return [Cell(text), network(content, label), Cell(test), Cell(payload(size)), *map(Cell, numbers)]
