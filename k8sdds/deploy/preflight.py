@@ -75,7 +75,8 @@ def notes(profile: Profile, facts: Mapping[str, Facts]) -> Iterator[tuple[str, s
             yield node.name, f"its API server does not answer: {api}"
         hostname = machine.values.get("hostname")
         if hostname not in ("", node.name):
-            yield node.name, "its host name is not its name in the profile, which Kubernetes will use"
+            text = "the host name differs from the name in the profile"
+            yield node.name, f"{text}; Kubernetes uses the name in the profile"
 
 
 def _system(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:

@@ -269,7 +269,7 @@ def test_what_many_machines_have_in_common_is_one_line(monkeypatch: pytest.Monke
     names = ", ".join(workers)
     assert survey.notes == [
         "all 50 nodes: cgroup v1: the kubelet is configured to start on it (--fail-cgroupv1=false)",
-        f"49 nodes ({names}): its host name is not its name in the profile, which Kubernetes will use",
+        f"49 nodes ({names}): the host name differs from the name in the profile; Kubernetes uses the name in the profile",
     ]
     (problem,) = survey.problems
     assert problem.what == f"49 nodes ({names}): has 4 MiB of swap, which the kubelet refuses"
