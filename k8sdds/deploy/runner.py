@@ -17,6 +17,7 @@ from k8sdds.deploy import images
 from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, PrivateFile, Step, Upload, here_document
 from k8sdds.deploy.scripts import shell
 from k8sdds.deploy.software import Software
+from k8sdds.system import faults
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.grouping import grouped, merge_by_node
 from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult
@@ -71,6 +72,8 @@ class Runner:
         # Guarded by _fetching: secrets that a script on another node has printed, with the time at which they expire.
         self._fetching = threading.Lock()
         self._fetched: dict[PrivateFile, tuple[float, str]] = {}
+        # Guarded by _fetching: failures of such scripts, and under their name, of nodes that do not answer.
+        self._fetch_failures: dict[PrivateFile | str, K8sddsError] = {}
 
     def apply(self, actions: Sequence[Action], apply_action: Callable[[Action], None] | None = None) -> None:
         """Apply all actions, by default with `run`; an action waits for the steps on other nodes that it needs.
@@ -92,7 +95,7 @@ class Runner:
         for thread in threads:
             thread.join()
         if self._failures:
-            raise self._failure(len(by_node))
+            raise self._failure()
 
     def _apply_on_node(
         self, node: str, actions: Sequence[Action], apply_action: Callable[[Action], None]
@@ -132,19 +135,31 @@ class Runner:
                 self._changed.wait()
         return True
 
-    def _failure(self, node_count: int) -> Exception:
-        """Return the failure of the only node that has one, or an error with the failures of all."""
-        errors = list(self._failures.values())
-        unexpected = [error for error in errors if not isinstance(error, K8sddsError)]
-        if len(errors) == 1 or unexpected:
-            return (unexpected or errors)[0]
+    def _failure(self) -> Exception:
+        """Return the failure of the only node that has one, or an error with the failures of all.
+
+        A defect of k8sdds is returned unchanged; its note contains all failures.
+        """
+        if len(self._failures) == 1:
+            return next(iter(self._failures.values()))
+        errors = {node: faults.explain(error) or error for node, error in self._failures.items()}
+        defects = [error for error in errors.values() if not isinstance(error, K8sddsError)]
         logs = str(self._log_file("NODE"))
         texts = [
             # Without what differs between nodes with the same failure.
-            (node, str(error).removeprefix(f"{node}: ").replace(str(self._log_file(node)), logs))
-            for node, error in self._failures.items()
+            (
+                node,
+                (repr(error) if error in defects else str(error))
+                .removeprefix(f"{node}: ")
+                .replace(str(self._log_file(node)), logs),
+            )
+            for node, error in errors.items()
         ]
-        return ActionFailed("\n".join(merge_by_node(texts, node_count)))
+        message = "\n".join(merge_by_node(texts))
+        if not defects:
+            return ActionFailed(message)
+        defects[0].add_note(message)
+        return defects[0]
 
     def run(self, action: Action) -> None:
         """Run one action on its machine, and append its output to the log."""
@@ -204,16 +219,27 @@ class Runner:
             expires_s, text = self._fetched.get(secret, (0.0, ""))
             now_s = time.monotonic()
             if expires_s < now_s + for_s:
-                # It waits for the end of an action of the other node.
-                done = self.connections.hosts[secret.node].run(PRELUDE + secret.script, timeout_s=for_s)
-                if done.code != 0:
-                    raise ActionFailed(
-                        f"{secret.node}: cannot create the credentials to join: {_last_lines(done.err)}",
-                        "run the same command again",
-                    )
-                text = done.out
+                text = self._create(secret, for_s)
                 self._fetched[secret] = now_s + secret.valid_s, text
             return text
+
+    def _create(self, secret: PrivateFile, timeout_s: float) -> str:
+        """Return what the script of a secret prints. Raises an earlier failure again, without a second attempt."""
+        if failure := self._fetch_failures.get(secret) or self._fetch_failures.get(secret.node):
+            raise failure
+        try:
+            # It waits for the end of an action of the other node.
+            done = self.connections.hosts[secret.node].run(PRELUDE + secret.script, timeout_s=timeout_s)
+        except HostError as error:
+            self._fetch_failures[secret.node] = error
+            raise
+        if done.code != 0:
+            self._fetch_failures[secret] = ActionFailed(
+                f"{secret.node}: cannot create the credentials to join: {_last_lines(done.err)}",
+                "run the same command again",
+            )
+            raise self._fetch_failures[secret]
+        return done.out
 
     def _log_file(self, node: str) -> Path:
         return self._logs / f"{node}.log"

@@ -19,10 +19,11 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return groups
 
 
-def merge_by_node(texts: Iterable[tuple[str, str]], total: int) -> list[str]:
+def merge_by_node(texts: Iterable[tuple[str, str]], total: int = 0) -> list[str]:
     """Return the texts about nodes, given as (node, text), as lines: `pi1: TEXT` or `2 nodes (pi1, pi2): TEXT`.
 
-    Each text occurs once, at its first place. `total` is the number of all nodes.
+    Each text occurs once, at its first place. With the number of all nodes, `total`, a text about all of them
+    begins with `all 3 nodes`.
     """
     lines = []
     for text, pairs in grouped(texts, lambda pair: pair[1]).items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -14,7 +16,7 @@ from k8sdds.deploy.actions import Action
 from k8sdds.deploy.plan import plan
 from k8sdds.deploy.runner import ActionFailed, Runner
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh import Connections, Host, ScriptResult
+from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult
 from tests.unit.test_deploy_plan import bundle, desired, phases
 
 __all__ = ["bundle"]
@@ -119,12 +121,70 @@ def test_workers_that_join_late_get_another_token(
     assert len(created_s) == 6  # one for 9 workers, whose last joins after 480 s
 
 
-def test_an_unexpected_error_is_passed_on(bundle, tmp_path: Path) -> None:
-    actions = plan(desired(bundle, PROFILE))
+@pytest.mark.parametrize("hangs", [True, False])
+def test_workers_share_the_failure_of_a_control_plane(bundle, tmp_path: Path, hangs: bool) -> None:
+    joins = [action for action in plan(desired(bundle, PROFILE)) if action.node in WORKERS and action.private]
+    asked = list[float]()
 
+    class ControlPlane(Applied):
+        def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
+            asked.append(timeout_s)
+            if hangs:
+                raise HostError("master", f"no answer within {timeout_s:g} s")
+            return ScriptResult(1, "", "etcd is full")
+
+    connections = Connections([])
+    connections.hosts.update(dict.fromkeys(WORKERS, cast(Host, Applied())), master=cast(Host, ControlPlane()))
+    with pytest.raises(ActionFailed) as caught:
+        Runner(connections, tmp_path, Applied()).apply([replace(action, needs=()) for action in joins])
+    message = caught.value.message
+    assert asked == [420]
+    assert message.count("no answer within 420 s" if hangs else "etcd is full") == 1
+    # 49 nodes are all that have an action here, but not all of the cluster.
+    assert message.startswith("49 nodes (w") and all(name in message for name in WORKERS)
+
+
+def test_a_failure_that_concerns_one_worker_is_not_that_of_others(bundle, tmp_path: Path) -> None:
+    joins = [action for action in plan(desired(bundle, PROFILE)) if action.node in WORKERS and action.private]
+    first, second = joins[:2]
+    (secret,) = first.private
+
+    class ControlPlane(Applied):
+        def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
+            return (
+                ScriptResult(1, "", "stuck") if "kubectl delete node" in script else ScriptResult(0, "", "")
+            )
+
+    class Worker(Applied):
+        def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
+            return ScriptResult(0, "", "")
+
+    connections = Connections([])
+    connections.hosts.update(dict.fromkeys(WORKERS, cast(Host, Worker())), master=cast(Host, ControlPlane()))
+    runner = Runner(connections, tmp_path, Applied())
+    with pytest.raises(ActionFailed, match="stuck"):
+        runner.run(replace(first, private=(replace(secret, script="kubectl delete node " + first.node),)))
+    runner.run(second)
+
+
+def failing(bundle, folder: Path, errors: dict[str, Exception]) -> None:
     def apply_action(action: Action) -> None:
-        if action.node in ("w01", "w02"):
-            raise PrerequisiteError("full") if action.node == "w01" else ZeroDivisionError
+        if error := errors.get(action.node):
+            raise error
 
-    with pytest.raises(ZeroDivisionError):
-        Runner(Connections([]), tmp_path, Applied()).apply(actions, apply_action)
+    Runner(Connections([]), folder, Applied()).apply(plan(desired(bundle, PROFILE)), apply_action)
+
+
+def test_a_defect_is_passed_on_with_all_failures(bundle, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        failing(bundle, tmp_path, {"w01": PrerequisiteError("full"), "w02": ZeroDivisionError("x")})
+    (note,) = caught.value.__notes__
+    assert sorted(note.splitlines()) == ["w01: full", "w02: ZeroDivisionError('x')"]
+
+
+def test_a_full_disk_does_not_hide_the_failures_of_other_nodes(bundle, tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", f"{tmp_path}/w02.log")
+    with pytest.raises(ActionFailed) as caught:
+        failing(bundle, tmp_path, {"w01": PrerequisiteError("no route"), "w02": full})
+    assert "w01: no route" in caught.value.message
+    assert re.search(r"w02: .*No space left on device", caught.value.message)
