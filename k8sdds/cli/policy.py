@@ -19,7 +19,7 @@ app = Commands()
 def policy(
     application: ApplicationFile,
     middleware: Annotated[
-        str, "--middleware NAME: cyclonedds, fastdds, connext, zenoh, zenoh-udp or zenoh-quic."
+        str, "--middleware NAME: cyclonedds, fastdds, ros2-fastdds, connext, zenoh, zenoh-udp or zenoh-quic."
     ] = "cyclonedds",
     domain: Annotated[
         int,
@@ -34,7 +34,10 @@ def policy(
         Literal["peers", "multicast", "server"],
         "--discovery HOW: peers, multicast or server: how participants find each other.",
     ] = "peers",
-    group: Annotated[str, "--group ADDRESS: Multicast group of discovery, of IPv4 or IPv6."] = "239.255.0.1",
+    group: Annotated[
+        str | None,
+        "--group ADDRESS: Multicast group, of IPv4 or IPv6, for --discovery multicast. Default: that of DDS.",
+    ] = None,
     network: Annotated[str | None, "--network NETWORK: Network of the cluster. Default: not stated."] = None,
 ) -> None:
     """Print the smallest NetworkPolicies that admit the flows of an application.

@@ -12,7 +12,7 @@ from k8sdds.middleware.ports import Ports, rtps
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import Protection
 
-FRAGMENT_BYTES, RETRANSMIT_BYTES = 1344, 1456
+FRAGMENT_BYTES, RETRANSMIT_BYTES, MAX_INDEX = 1344, 1456, 9
 """Its defaults."""
 
 _INTERNAL = f"""\
@@ -47,6 +47,11 @@ class CycloneDDS(K8sddsPerftest):
     @override
     def ports(self, domain: int, processes: int, discovery: str) -> Ports:
         needs = "`Discovery/ParticipantIndex` must be `auto`: otherwise Cyclone DDS may use ephemeral ports"
+        if processes > MAX_INDEX + 1:
+            needs += (
+                f". `Discovery/MaxAutoParticipantIndex` must be at least {processes - 1}: by default, Cyclone DDS 0.10"
+                f" uses and searches for indexes 0 to {MAX_INDEX}"
+            )
         return rtps(domain, processes, discovery, needs)
 
     @override

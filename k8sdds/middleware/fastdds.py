@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing_extensions import override
 
 from k8sdds import versions
+from k8sdds.discovery import PEERS, Service
 from k8sdds.discovery import SERVER as BY_SERVER
-from k8sdds.discovery import Service
 from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
 from k8sdds.middleware.ports import Ports, rtps
@@ -23,6 +23,8 @@ from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import Cell
 
+PEERS_RANGE = 4
+"""Participants that it searches for at an address, unless it is configured otherwise."""
 HANDSHAKE_BYTES = 8192
 """A message that holds certificates and signed permissions."""
 
@@ -97,7 +99,13 @@ class FastDDS(K8sddsPerftest):
 
     @override
     def ports(self, domain: int, processes: int, discovery: str) -> Ports:
-        known = rtps(domain, processes, discovery)
+        needs = ""
+        if discovery == PEERS and processes > PEERS_RANGE:
+            needs = (
+                f"`maxInitialPeersRange` of the transport must be at least {processes}: by default, Fast DDS searches"
+                f" for {PEERS_RANGE} participants at an address"
+            )
+        known = rtps(domain, processes, discovery, needs)
         if discovery != BY_SERVER:
             return known
         # The server passes on what participants would send to each other to match.

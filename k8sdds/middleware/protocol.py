@@ -12,7 +12,6 @@ from k8sdds.middleware.ports import Ports
 from k8sdds.model.axis import DDS, PROCESS
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import AXES, Cell
-from k8sdds.system.errors import InputError
 from k8sdds.workloads.program import Command, Program, Surroundings
 
 __all__ = ["SETTINGS", "Command", "Middleware", "Surroundings"]
@@ -116,14 +115,12 @@ class Middleware(Program, Protocol):
         """Return the middleware's own files with which an application uses a measured configuration."""
         return []
 
-    def ports(self, domain: int, processes: int, discovery: str) -> Ports:
-        """Return the ports of an application's pod with this number of processes.
+    def ports(self, domain: int, processes: int, discovery: str) -> Ports | None:
+        """Return the ports of an application's pod with this number of processes, or None if they are unknown.
 
-        Raises InputError if they are unknown, or if no rule can name them.
+        Raises InputError if no rule can name them.
         """
-        raise InputError(
-            f"the ports of {self.name} are unknown", "give --middleware cyclonedds, fastdds or zenoh"
-        )
+        return None
 
     # -- on a cluster ---------------------------------------------------------------------------------
 

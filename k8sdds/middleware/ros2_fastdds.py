@@ -11,7 +11,9 @@ from types import MappingProxyType
 
 from typing_extensions import override
 
+from k8sdds.middleware.fastdds import FastDDS
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
+from k8sdds.middleware.ports import Ports
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.settings import IMU, IMU_BYTES
 from k8sdds.model.trial import Cell, Trial
@@ -53,6 +55,10 @@ class Ros2FastDDS(K8sddsPerftest):
         if cell.message_type == IMU and (cell.payload_bytes != IMU_BYTES or cell.schedule):
             return f"a {IMU} has one length: payload_bytes must be {IMU_BYTES}, without a schedule"
         return None
+
+    @override
+    def ports(self, domain: int, processes: int, discovery: str) -> Ports:
+        return FastDDS().ports(domain, processes, discovery)
 
     @override
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from k8sdds import middleware
 from k8sdds.discovery import MULTICAST, PEERS, SERVER, Service
-from k8sdds.middleware.ports import Ports
+from k8sdds.middleware.ports import GROUP, Ports
 from k8sdds.model.application import Application
 from k8sdds.networks import NETWORKS, names_of
 from k8sdds.networks.policies import policy
@@ -22,8 +22,6 @@ from k8sdds.system.yaml_text import nearest
 
 PART_OF, COMPONENT, NAME = (f"app.kubernetes.io/{key}" for key in ("part-of", "component", "name"))
 """Labels of pods, which Kubernetes recommends: the application, its node or role, and the discovery service."""
-GROUP = "239.255.0.1"
-"""The multicast group by which DDS discovers participants unless it is configured otherwise."""
 _DNS = {
     "to": [
         {
@@ -46,8 +44,8 @@ class Communication:
     processes: int = 1
     """Participants in a pod."""
     discovery: str = PEERS
-    group: str = GROUP
-    """Multicast group of discovery."""
+    group: str | None = None
+    """Multicast group of discovery; None means that of DDS."""
     network: str | None = None
     """The network of the cluster; None if it is not stated."""
 
@@ -58,7 +56,12 @@ class Communication:
         if self.middleware not in names:
             what = f"unknown middleware {self.middleware!r}{nearest(self.middleware, names)}"
             raise InputError(what, "see: k8sdds docs applications")
-        return middleware.find(self.middleware).ports(self.domain, self.processes, self.discovery)
+        ports = middleware.find(self.middleware).ports(self.domain, self.processes, self.discovery)
+        if ports is None:
+            known = [name for name, each in middleware.MIDDLEWARES.items() if each.ports(0, 1, PEERS)]
+            remedy = f"give one of these to --middleware: {', '.join(known)}"
+            raise InputError(f"the ports of {self.middleware} are unknown", remedy)
+        return ports
 
     @property
     def service(self) -> Service | None:
@@ -92,7 +95,8 @@ def text(application: Application, used: Communication) -> str:
 def policies(application: Application, used: Communication) -> list[dict[str, Any]]:
     """Return one policy for each node or role of an application, and one for its discovery service."""
     own, service = used.ports, used.service
-    at_group = () if own.at_group is None else (own.at_group,)
+    if used.group is not None and used.discovery != MULTICAST:
+        raise InputError("--group requires --discovery multicast", "add it, or leave out --group")
     found = []
     for component, peers in _peers(application).items():
         ingress: list[dict[str, Any]] = []
@@ -100,9 +104,9 @@ def policies(application: Application, used: Communication) -> list[dict[str, An
         if peers and own.from_peers:
             others, ports = [_pods(application.name, *peers)], _ports(own, own.from_peers)
             egress.append({"to": others, "ports": ports})
-            ingress.append({"from": others, "ports": _ports(own, at_group) + ports})
-        if at_group:
-            egress.append({"to": [_group(used.group)], "ports": _ports(own, at_group)})
+            ingress.append({"from": others, "ports": _ports(own, own.at_group) + ports})
+        if own.at_group:
+            egress.append({"to": [_group(used.group or GROUP)], "ports": _ports(own, own.at_group)})
         if service:
             egress.append({"to": [_servers(service)], "ports": _ports(own, (service.port,))})
         if service and own.from_service:
@@ -113,7 +117,12 @@ def policies(application: Application, used: Communication) -> list[dict[str, An
         found.append(
             policy({"name": f"{application.name}-{component}"}, selector, ingress=ingress, egress=egress)
         )
-    return [*found, _of_service(application.name, service, own)] if service else found
+    if not service:
+        return found
+    if service.name in _peers(application):
+        what = f"{application.name}: the node {service.name} has the name of the discovery service"
+        raise InputError(what, "rename the node: each needs a policy with its own name")
+    return [*found, _of_service(application.name, service, own)]
 
 
 def _peers(application: Application) -> dict[str, list[str]]:
@@ -159,7 +168,7 @@ def _group(address: str) -> dict[str, Any]:
         group = ipaddress.ip_address(address)
     except ValueError:
         group = None
-    if group is None or not group.is_multicast:
+    if group is None or not group.is_multicast or "%" in address:
         raise InputError(
             f"--group {address}: not the address of a multicast group", f"give one such as {GROUP}"
         )
@@ -192,8 +201,11 @@ def _limits(used: Communication) -> Iterator[str]:
         yield "Each pod is one process with one participant. For more, give --processes"
     if used.service:
         yield f"The discovery service has the label {NAME}: {used.service.name}, in the same namespace"
-    yield "Pods that share a flow can exchange any others: policies know ports, not topics, which DDS Security protects"
-    yield "They do not apply to pods with hostNetwork, nor to samples in shared memory"
+    yield (
+        "Pods that share a flow can exchange samples of all topics: policies filter ports, not topics; use DDS Security"
+        " for topics"
+    )
+    yield "Policies do not apply to pods with hostNetwork, nor to samples in shared memory"
     yield _enforcement(used)
 
 
@@ -205,7 +217,7 @@ def _enforcement(used: Communication) -> str:
         )
     network = NETWORKS.get(used.network)
     if network is None:
-        what = f"k8sdds does not know whether {used.network} enforces policies"
+        what = f"k8sdds does not know whether {used.network!r} enforces policies{nearest(used.network, [*NETWORKS])}"
         raise InputError(what, "leave out --network, or see: k8sdds list networks")
     if used.discovery == MULTICAST and not network.multicast:
         what = f"{network.name} carries no multicast between nodes"

@@ -59,10 +59,8 @@ def test_the_policies_of_each_application_are_those_of_kubernetes(name: str) -> 
 @pytest.mark.parametrize("name", USABLE)
 def test_the_policies_of_each_middleware_are_those_of_kubernetes(name: str, discovery: str) -> None:
     used = Communication(name, 101, 3, discovery)
-    if (name.startswith("zenoh"), discovery) == (True, MULTICAST) or (name, discovery) == (
-        "cyclonedds",
-        SERVER,
-    ):
+    no_service = discovery == SERVER and middleware.find(name).service is None
+    if no_service or (name.startswith("zenoh") and discovery == MULTICAST):
         with pytest.raises(InputError):
             network_policy.text(application(), used)
     else:
@@ -93,6 +91,21 @@ def test_each_process_of_a_pod_has_its_ports() -> None:
     assert [port["port"] for port in ingress["ports"]] == [7410, 7411, 7412, 7413]
 
 
+@pytest.mark.parametrize(
+    ("name", "processes", "needed"),
+    [
+        ("cyclonedds", 11, "MaxAutoParticipantIndex` must be at least 10"),
+        ("fastdds", 5, "maxInitialPeersRange` of the transport must be at least 5"),
+    ],
+)
+def test_the_output_states_which_limit_on_processes_to_raise(name: str, processes: int, needed: str) -> None:
+    def joined(count: int) -> str:
+        return network_policy.text(application(), Communication(name, processes=count)).replace("\n#  ", "")
+
+    assert needed in joined(processes)
+    assert needed.partition("`")[0] not in joined(processes - 1)
+
+
 def test_clients_of_a_zenoh_router_reach_only_the_router() -> None:
     used = Communication("zenoh", discovery=SERVER)
     found = by_component(network_policy.policies(application(), used))
@@ -114,15 +127,38 @@ def test_the_group_may_be_one_of_ipv6() -> None:
         (Communication("zenoh", discovery=MULTICAST), "no policy can name"),
         (Communication(discovery=SERVER), "cyclonedds has no discovery service"),
         (Communication("raw"), "the ports of raw are unknown"),
+        (Communication(domain=101, processes=100), "ports up to 32859, which can be ephemeral"),
+        (Communication(discovery=MULTICAST, group="ff02::1%eth0"), "not the address of a multicast group"),
+        (Communication(group="239.255.0.7"), "--group requires --discovery multicast"),
+        (Communication(network="weave"), "whether 'weave' enforces policies .did you mean 'weavenet'"),
         (Communication("fastdss"), "unknown middleware 'fastdss' .did you mean"),
         (Communication(discovery=MULTICAST, group="10.0.0.1"), "not the address of a multicast group"),
         (Communication(discovery=MULTICAST, network="flannel-vxlan"), "carries no multicast"),
-        (Communication(network="antrea"), "does not know whether antrea enforces policies"),
+        (Communication(network="antrea"), "does not know whether 'antrea' enforces policies"),
     ],
 )
 def test_what_no_policy_can_express_is_refused(used: Communication, message: str) -> None:
     with pytest.raises(InputError, match=message):
         network_policy.text(application(), used)
+
+
+def test_the_remedy_lists_all_middlewares_with_ports() -> None:
+    with pytest.raises(InputError) as refused:
+        network_policy.text(application(), Communication("raw"))
+    assert refused.value.remedy == f"give one of these to --middleware: {', '.join(USABLE)}"
+
+
+def test_ros2_has_the_ports_of_fast_dds() -> None:
+    ros2, fastdds = (
+        network_policy.policies(application(), Communication(name)) for name in ("ros2-fastdds", "fastdds")
+    )
+    assert ros2 == fastdds
+
+
+def test_a_node_with_the_name_of_the_discovery_service_is_refused() -> None:
+    nodes = {"k8sdds-discovery": {"publishes": "scans"}, "map": {"subscribes": "scans"}}
+    with pytest.raises(InputError, match="the node k8sdds-discovery has the name of the discovery service"):
+        network_policy.text(application(nodes=nodes), Communication("fastdds", discovery=SERVER))
 
 
 def test_names_that_cannot_be_labels_are_refused() -> None:

@@ -16,6 +16,7 @@ from perftest_tools import A, B, Perftest, Process, end_all, sh
 
 from k8sdds import middleware
 from k8sdds.discovery import MULTICAST, PEERS, SERVER
+from k8sdds.middleware.ports import GROUP
 from k8sdds.model.application import Application
 from k8sdds.recommend import network_policy
 from k8sdds.recommend.network_policy import COMPONENT, NAME, PART_OF, Communication
@@ -65,7 +66,7 @@ def enforce(policies: Policies, pods: Pods) -> None:
     """
     for address, (netns, own) in pods.items():
         family = "ip6" if ":" in address else "ip"
-        groups = [] if family == "ip6" else [network_policy.GROUP]
+        groups = [] if family == "ip6" else [GROUP]
         rules = ["add table inet t; flush table inet t"]
         rules += ["add chain inet t in { type filter hook input priority 0; policy drop; }"]
         rules += ["add rule inet t in iifname lo accept"]
