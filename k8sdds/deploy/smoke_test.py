@@ -26,7 +26,7 @@ _RUN = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
 
 def limit_s(nodes: int) -> int:
     """Return how long the test of a cluster may take, in s."""
-    return limits.of_cluster(300, nodes)
+    return limits.of_cluster(limits.SMOKE_TEST_S, nodes)
 
 
 def namespace() -> apply.Object:
@@ -77,7 +77,7 @@ def _create_pods(nodes: Sequence[str], family: IpFamily) -> str:
         pods.append(pod)
     return shell(
         "smoke_pods", RUN=_RUN, PODS=_names(nodes), APPLY_NAMESPACE=apply.apply_script([namespace_manifest]),
-        APPLY_PODS=apply.apply_script(pods), READY_S=str(limits.of_cluster(120, len(nodes))),
+        APPLY_PODS=apply.apply_script(pods), READY_S=str(limits.of_cluster(limits.SMOKE_PODS_S, len(nodes))),
     )  # fmt: skip
 
 

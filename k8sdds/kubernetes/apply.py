@@ -87,7 +87,7 @@ def apply_script(objects: Sequence[Object]) -> str:
     return f"{APPLY} -f - >/dev/null <<'END_OF_OBJECTS'\n{list_document(objects)}END_OF_OBJECTS\n"
 
 
-def wait_script(workloads: Sequence[str], timeout_s: int = 180) -> str:
+def wait_script(workloads: Sequence[str], timeout_s: int) -> str:
     """Return a shell script that waits until workloads (`DaemonSet/NAMESPACE/NAME`) are ready on all their nodes.
 
     After the timeout of one of them, the script prints pods and events, and fails.

@@ -353,7 +353,7 @@ class _Switch:
             objects.delete(self.client, old)
             # The replacements of others do not have to wait until these have terminated.
             others = [pod for pod in old if pod not in system]
-            objects.await_deletion(self.client, others, self._limit_s(limits.READY_S))
+            objects.await_deletion(self.client, others, self._limit_s(limits.PODS_S))
             # Pods of a campaign belong to the campaign, which stops or creates them itself.
             bare = [
                 readiness.recreation_manifest(pod)
@@ -361,7 +361,7 @@ class _Switch:
                 if not (cluster_objects.controller(pod) or readiness.is_campaign_pod(pod))
             ]
             objects.create(self.client, bare)
-        deadline = time.monotonic() + self._limit_s(limits.READY_S)
+        deadline = time.monotonic() + self._limit_s(limits.PODS_S)
         while waiting := self._waiting_pods(system):
             if time.monotonic() > deadline:
                 raise PrerequisiteError(

@@ -134,7 +134,7 @@ def kube_proxy(state: DesiredState, node: Node) -> list[Action]:
     desired = state.profile.kubernetes.kube_proxy
     if not state.is_joined(node.name) or state.facts[node.name].values.get("kube_proxy") == desired:
         return []
-    restart_s = limits.of_cluster(240, len(state.profile.nodes))
+    restart_s = limits.of_cluster(limits.KUBE_PROXY_S, len(state.profile.nodes))
     daemons, new_config = "--namespace kube-system daemonset/kube-proxy", f"{CONFIG_FILE}.new"
     script = (
         file_script(new_config, configuration(state), "0600")

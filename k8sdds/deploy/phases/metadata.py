@@ -33,7 +33,7 @@ def label(state: DesiredState, node: Node) -> list[Action]:
     if not scripts:
         return []
     needs = steps(state.workers(), JOIN)
-    title, timeout_s = f"label {len(scripts)} nodes", limits.of_cluster(120, len(scripts))
+    title, timeout_s = f"label {len(scripts)} nodes", limits.of_cluster(limits.METADATA_S, len(scripts))
     return [Action(node.name, LABELS, title, "".join(scripts), needs=needs, timeout_s=timeout_s)]
 
 
@@ -45,7 +45,7 @@ def taint(state: DesiredState, node: Node) -> list[Action]:
     if not names:
         return []
     needs = steps(state.workers(), JOIN)
-    title, timeout_s = f"taint {', '.join(names)}", limits.of_cluster(120, len(names))
+    title, timeout_s = f"taint {', '.join(names)}", limits.of_cluster(limits.METADATA_S, len(names))
     return [Action(node.name, TAINTS, title, "".join(scripts.values()), needs=needs, timeout_s=timeout_s)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from k8sdds import versions
-from k8sdds.deploy import smoke_test
+from k8sdds.deploy import limits, smoke_test
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.phase import (
@@ -143,5 +143,5 @@ def wait_for_metrics_server(state: DesiredState, node: Node, earlier: Sequence[A
 
 def _wait(node: Node, phase: str, what: str, workload: str, needs: Sequence[tuple[str, str]] = ()) -> Action:
     title = f"wait for {what}" if phase == DISCOVERY_SERVICE else f"wait until {what} is ready"
-    script = apply.wait_script((workload,))
+    script = apply.wait_script((workload,), limits.READY_S)
     return Action(node.name, phase, title, script, needs=tuple(needs), timeout_s=240)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from k8sdds.deploy import limits
 from k8sdds.deploy.actions import PRIVATE, Action, PrivateFile, Step, file_script, sha256
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.kubernetes import apply
@@ -92,7 +93,7 @@ def apply_objects(
         private = (PrivateFile(path, apply.list_document(secrets)),)
         # After the public objects, which include the namespace of the secret objects.
         script += f"{apply.APPLY} -f {path} >/dev/null\n"
-    script += apply.wait_script(wait_for)
+    script += apply.wait_script(wait_for, limits.READY_S)
     return [Action(state.control_plane, phase, title, script, private=private, needs=needs, timeout_s=300)]
 
 
