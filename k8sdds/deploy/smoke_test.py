@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 
 from k8sdds import networks, versions
@@ -24,9 +25,10 @@ PARALLEL = 8
 _RUN = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
 
 
-def limit_s(nodes: int) -> int:
+def limit_s(nodes: int, families: Sequence[IpFamily]) -> int:
     """Return how long the test of a cluster may take, in s."""
-    return limits.of_cluster(limits.SMOKE_TEST_S, nodes)
+    exchanges_s = TIMEOUT_S * math.ceil(nodes / PARALLEL) * len(families)
+    return limits.of_cluster(limits.SMOKE_TEST_S, nodes) + exchanges_s
 
 
 def namespace() -> apply.Object:
@@ -90,10 +92,12 @@ def _exchange(nodes: Sequence[str], interface: str, index: int) -> str:
     if interface:
         show = f"{_RUN} exec $0 -- ip -4 -o address show dev {interface} >'$work'/address-$0"
         files = " ".join(f"$work/address-{pod}" for pod in _names(nodes).split())
-        addresses = f"echo {_names(nodes)} | xargs -n 1 -P {PARALLEL} sh -c '{show}' &&\n"
-        addresses += f'  awk \'{{ sub("/.*", "", $4); print $4 }}\' {files}'
+        # A failed command leaves an empty file: the script names the pod.
+        addresses = f"echo {_names(nodes)} | xargs -n 1 -P {PARALLEL} sh -c '{show}' || :\n"
+        own = 'pod = FILENAME; sub(".*/address-", "", pod); sub("/.*", "", $4); print pod, $4'
+        addresses += f"awk '{{ {own} }}' {files}"
     else:
-        own = f"{{.status.podIPs[{index}].ip}} "
+        own = f'{{.metadata.name}} {{.status.podIPs[{index}].ip}}{{"\\n"}}'
         each = f"{{range .items[*]}}{own}{{end}}" if len(nodes) > 1 else own
         brackets = "sed 's/[^ ]*:[^ ]*/[&]/g'"
         addresses = f"{_RUN} get pods {_names(nodes)} -o jsonpath='{each}' | {brackets}"

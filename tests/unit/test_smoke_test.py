@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from k8sdds.deploy import smoke_test
+from k8sdds.deploy import limits, smoke_test
+from k8sdds.model.ip_families import IpFamily
 
 NODES = [f"n{number:02}" for number in range(50)]
-# Addresses end with the number of their node. The pods of the file `broken` reach no other.
+# Addresses end with the number of their node. The pods of the file `broken` reach no other, those of `without` have
+# no address.
 KUBECTL = r"""#!/bin/sh
 cd @FOLDER@
 case "$*" in
-*" get pods "*jsonpath*) for number in $(seq 0 49); do printf '10.0.0.%d ' $number; done ;;
+*" get pods "*jsonpath*)
+  for number in $(seq 0 49); do
+    name=$(printf 'smoke-n%02d' $number)
+    grep -qx $name without && echo "$name " || echo "$name 10.0.0.$number"
+  done ;;
 *" exec "*)
   mkdir running/$$
   ls running | wc -l >>counts
   number=${4#smoke-n}
   case "$*" in
-  *"ip -4"*) echo "2: net1    inet 10.0.0.${number#0}/24 brd 10.0.0.255 scope global net1" ;;
+  *"ip -4"*) grep -qx "$4" without && code=1 || echo "2: net1    inet 10.0.0.${number#0}/24 brd 10.0.0.255 scope global net1" ;;
   *" --no-loop "*) echo '{"10.0.0.1:7000": 5}' ;;
   *) echo "$4 $8" >>asked; echo "of $4"; ! grep -qx "$4" broken || code=1 ;;
   esac
@@ -31,10 +38,13 @@ esac
 """
 
 
-def run(folder: Path, network: str, *broken: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, network: str, *broken: str, without: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     for name in ("running", "bin"):
         (folder / name).mkdir()
-    (folder / "broken").write_text("".join(f"smoke-{node}\n" for node in broken))
+    for name, nodes in (("broken", broken), ("without", without)):
+        (folder / name).write_text("".join(f"smoke-{node}\n" for node in nodes))
     program = folder / "bin" / "kubectl"
     program.write_text(KUBECTL.replace("@FOLDER@", str(folder)))
     program.chmod(0o755)
@@ -62,3 +72,20 @@ def test_pods_that_reach_no_other_are_named_last(tmp_path: Path) -> None:
     assert sorted(done.stderr.splitlines()[-2:]) == failed
     assert len((tmp_path / "asked").read_text().splitlines()) == 50
     assert not list(tmp_path.glob("tmp.*"))
+
+
+@pytest.mark.parametrize("network", ["flannel-vxlan", "macvlan"])
+def test_pods_without_an_address_are_named_before_any_is_probed(tmp_path: Path, network: str) -> None:
+    done = run(tmp_path, network, without=["n07", "n31"])
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "pods without an address: smoke-n07 smoke-n31"
+    assert not (tmp_path / "asked").exists()
+    assert not list(tmp_path.glob("tmp.*"))
+
+
+@pytest.mark.parametrize("families", [["ipv4"], ["ipv6", "ipv4"]])
+def test_the_connection_lasts_as_long_as_the_slowest_test(families: list[IpFamily]) -> None:
+    for nodes in (1, 8, 9, 72, 200):
+        rounds = len(families) * -(-nodes // smoke_test.PARALLEL)
+        pods_s = limits.of_cluster(limits.SMOKE_PODS_S, nodes)
+        assert smoke_test.limit_s(nodes, families) > pods_s + smoke_test.TIMEOUT_S * (rounds + 1)

@@ -95,8 +95,9 @@ def run_smoke_test(profile: Profile, connections: Connections) -> None:
     names = sorted(node.name for node in profile.nodes)
     host = connections.hosts[profile.control_plane.name]
     proof = smoke_test.proof(install.name, install.manifests, names)
-    script = actions.PRELUDE + smoke_test.script(names, install.name, proof, profile.kubernetes.ip_families)
-    done = host.run(script, timeout_s=smoke_test.limit_s(len(names)))
+    families = profile.kubernetes.ip_families
+    script = actions.PRELUDE + smoke_test.script(names, install.name, proof, families)
+    done = host.run(script, timeout_s=smoke_test.limit_s(len(names), families))
     if done.code:
         raise PrerequisiteError(
             f"{host.name}: the smoke test of {install.name} failed: {(done.err or done.out).strip()}",

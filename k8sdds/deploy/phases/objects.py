@@ -117,14 +117,15 @@ def exchange_datagrams(state: DesiredState, node: Node, earlier: Sequence[Action
     """Run the smoke test once for a network and its nodes, and again whenever a deploy changes something."""
     names = sorted([node.name for node in state.profile.nodes])
     proof = smoke_test.proof(state.network.name, state.network.manifests, names)
+    families = state.profile.kubernetes.ip_families
     if not node.is_control_plane or not (earlier or state.cluster.proven != proof):
         return []
     return [
         Action(
             node.name, SMOKE_TEST,
             f"exchange datagrams between {len(names)} nodes" if len(names) > 1 else "run a pod",
-            smoke_test.script(names, state.network.name, proof, state.profile.kubernetes.ip_families),
-            needs=steps(state.workers(), JOIN, IMAGES), timeout_s=smoke_test.limit_s(len(names)),
+            smoke_test.script(names, state.network.name, proof, families),
+            needs=steps(state.workers(), JOIN, IMAGES), timeout_s=smoke_test.limit_s(len(names), families),
             remedy="check the firewalls between the machines (k8sdds docs troubleshooting),"
             " and collect logs with `k8sdds logs`",
         )

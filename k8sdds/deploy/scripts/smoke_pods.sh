@@ -1,6 +1,7 @@
 @APPLY_NAMESPACE@remove() { @RUN@ delete pod @PODS@ --ignore-not-found --now >/dev/null 2>&1 || :; }
 remove
-trap remove EXIT
+work=$(mktemp -d)
+trap 'remove; rm -rf $work' EXIT
 # The service account is created a moment after the namespace.
 for second in $(seq 20); do
   @RUN@ get serviceaccount default >/dev/null 2>&1 && break
