@@ -153,7 +153,9 @@ class PodCgroups:
         folders: list[Path] = []
         try:
             for top in filter(None, tops):
-                (top / pod).mkdir(parents=True, exist_ok=True)
+                # That of an earlier network with this name may have other limits.
+                remove(top / pod)
+                (top / pod).mkdir(parents=True)
                 folders.append(top / pod)
         except OSError as error:
             self.remove()

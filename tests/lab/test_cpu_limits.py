@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from k8sdds.system import cgroups
+from k8sdds.system.cgroups import CpuLimits, PodCgroups
 from tests.conftest import Command
 from tests.measuring import experiment, measured
 
@@ -38,6 +40,21 @@ BUSY = """\
     background: {cpus: [0]}
     cpu_request: [100m, 2]
 """
+
+
+def test_a_pod_has_only_its_own_limits() -> None:
+    pods = PodCgroups(f"test-{os.getpid()}")
+    try:
+        for limits in (CpuLimits(0.1, 100, 10), CpuLimits(0.1, 10), CpuLimits(request=0.5), CpuLimits()):
+            folders = pods.create("pod0", limits)
+            found = {
+                file.name: file.read_text().strip() for folder in folders for file in folder.glob("cpu.*")
+            }
+            assert limits.files(pods.own.version).items() <= found.items()
+            quota = found.get("cpu.cfs_quota_us") or found.get("cpu.max", "max").split()[0]
+            assert (quota in ("-1", "max")) == (limits.quota is None)
+    finally:
+        pods.remove()
 
 
 def test_the_record_contains_what_a_limit_stopped(k8sdds: Command, tmp_path: Path) -> None:
