@@ -13,7 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from k8sdds.system import cgroups
+from k8sdds.system.cgroups import PodCgroups
 
 # Its failures show what differs.
 pytest.register_assert_rewrite("tests.clusters")
@@ -142,7 +142,9 @@ def traces(folder: Path) -> Traces:
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     owned = [
         str(path)
-        for parent in cgroups.own_cgroup().folders.values()
+        for parent in {
+            Path(top).parent for limited in (False, True) for top in PodCgroups("", limited).folders
+        }
         for path in parent.glob("k8sdds-*")
         if not Path("/proc", path.name.rpartition("-")[2], "stat").exists()
     ]

@@ -62,8 +62,9 @@ def describe(values: Mapping[str, Any]) -> str:
 
 
 def named_setting(name: str, value: Any) -> str:
-    """Describe a setting also where it is not set: `0.3 CPUs per pod`, `no cpu quota`."""
-    return _describe(name, value) or f"no {name.replace('_', ' ')}"
+    """Describe a setting also where it is not set: `0.3 CPUs per pod`, `no CPU limit`."""
+    unset = AXES[name].unset if name in AXES else ""
+    return _describe(name, value) or unset or f"no {name.replace('_', ' ')}"
 
 
 def _describe(name: str, value: Any) -> str:

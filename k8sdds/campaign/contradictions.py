@@ -15,6 +15,7 @@ from k8sdds.model.settings import MAX_WRITERS, MIN_SAMPLE_BYTES, SAME_NODE
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find, names_of
 from k8sdds.security import levels
+from k8sdds.system.cgroups import MIN_QUOTA_US
 from k8sdds.system.errors import InputError
 
 
@@ -115,11 +116,16 @@ def _unsupported_limits(cell: Cell) -> str | None:
     """Return why the CPU limits of a cell contradict each other or have no effect, or None."""
     limits = cell.cpu_limits
     if limits and cell.realtime_priority:
-        return "CPU limits are of the normal scheduler only: leave them out, or set realtime_priority to 0"
+        keys = "cpu_quota and cpu_request apply"
+        return f"{keys} to the normal scheduler only: leave them out, or set realtime_priority to 0"
     if limits.quota is None and replace(limits, request=None):
         return "cpu_period_ms and cpu_burst_ms need cpu_quota"
-    if limits.burst_ms > limits.most_burst_ms:
-        return f"cpu_burst_ms must be at most {limits.most_burst_ms:g}, the CPU time of one period"
+    if limits.quota_us is not None and limits.quota_us < MIN_QUOTA_US:
+        return (
+            f"cpu_quota × cpu_period_ms is {limits.quota_us / 1000:g} ms, and the kernel needs at least 1 ms"
+        )
+    if round(limits.burst_ms * 1000) > (limits.quota_us or 0):
+        return f"cpu_burst_ms must be at most {(limits.quota_us or 0) / 1000:g}, the CPU time of one period"
     if limits.quota and limits.request and limits.request > limits.quota:
         return f"cpu_request {limits.request:g} is above cpu_quota {limits.quota:g}"
     return None

@@ -28,7 +28,7 @@ def throttling(outputs: TrialOutputs) -> dict[str, dict[str, Any]] | None:
         if (meters := outputs.meters_of(participant))
     }
     limited = outputs.trial.cell.cpu_quota or any(own["periods"] for own in found.values())
-    return found if limited else None
+    return (found or None) if limited else None
 
 
 def throttled_percent(found: dict[str, dict[str, Any]] | None) -> float | None:

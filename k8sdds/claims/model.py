@@ -56,7 +56,9 @@ def _selector(value: Any) -> Any:
 
 def _in_its_unit(key: str, setting: Any) -> Any:
     """Return a value as records have it: `300m` is 0.3, and a number that is `none` is null."""
-    if setting == "none" and key in AXES and AXES[key].column_type in (int, float):
+    if isinstance(setting, list):
+        return [_in_its_unit(key, one) for one in setting]
+    if setting == "none" and key in AXES and AXES[key].unset:
         return None
     return units.number(key, setting)
 

@@ -51,6 +51,8 @@ class Axis:
     scope: Scope
     describe: Callable[[Any], str]
     """A phrase for people, such as `DSCP 46`. Empty if the value says nothing."""
+    unset: str = ""
+    """A phrase for no value, where it is compared with others; empty means `no` and the name."""
     since: int | None = None
     """First version of the record that has it; None if every version has it. Earlier versions measured its default."""
     key: str | None = ""

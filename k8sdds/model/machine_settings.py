@@ -119,6 +119,7 @@ class MachineSettings(WorkloadSettings):
         Axis(
             POD,
             lambda v: f"{v:g} CPUs per pod",
+            unset="no CPU limit",
             any_in_claims=True,
             choice=[None],
             choice_as="CPU limits of the pods, such as `300m`",
@@ -145,8 +146,8 @@ class MachineSettings(WorkloadSettings):
         default=0,
         ge=0,
         le=64_000,
-        description="CPU time that a pod may use in addition if it has not used it in earlier periods, at most that of"
-        " one period (lab only, Linux 5.14)",
+        description="unused CPU time of earlier periods that a pod may use in addition, at most that of one period"
+        " (lab only, Linux 5.14)",
     )
     cpu_request: Annotated[
         float | None,
@@ -155,6 +156,7 @@ class MachineSettings(WorkloadSettings):
         Axis(
             POD,
             lambda v: f"{v:g} CPUs requested",
+            unset="usual CPU request",
             since=5,
             any_in_claims=True,
         ),

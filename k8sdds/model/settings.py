@@ -11,11 +11,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
 )
+from pydantic_core import CoreSchema, core_schema
 
 from k8sdds.model import rate_profile
 from k8sdds.system import units
@@ -163,6 +166,19 @@ class TestChoice(BaseModel):
 
 
 Number = BeforeValidator(_reject_bool)
-NoneText = BeforeValidator(lambda value: None if value == "none" else value)
-"""A number that users may leave out as `none`."""
+
+
+class _NoneText:
+    """A number, or `none` for null."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            lambda value: None if value == "none" else value, handler(source)
+        )
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(core), {"const": "none"}]}
+
+
+NoneText = _NoneText()
 RateProfile = Annotated[str, AfterValidator(_is_rate_profile)]

@@ -79,11 +79,13 @@ class Option:
 
     def describe(self, varied: Sequence[str] = ()) -> str:
         """Describe the configuration, or only the given choices."""
-        return ", ".join(
-            describe_choice(name, value)
+        phrases = [
+            # Only what differs is named also where it is not set.
+            describe_choice(name, value) if name in varied or name == "network" else AXES[name].phrase(value)
             for name, value in self.choices.items()
             if not varied or name in varied
-        )
+        ]
+        return ", ".join(phrase for phrase in phrases if phrase)
 
 
 @dataclass(frozen=True)

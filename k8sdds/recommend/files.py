@@ -159,7 +159,7 @@ def _pod_file(application: Application, best: Ranked) -> ReadyFile:
         "name": "participant",
         "image": "registry.example/your-image:1",
         "env": variables,
-        "resources": {"requests": {"cpu": f"{_cpu_milli(best)}m"}},
+        "resources": _resources(best),
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "dds", "mountPath": "/etc/dds", "readOnly": True}],
     }
@@ -196,6 +196,15 @@ def _config_map(name: str, files: Mapping[str, str]) -> str:
     for file, text in files.items():
         lines += [f"  {file}: |", *(f"    {line}" if line else "" for line in text.splitlines())]
     return "\n".join(lines) + "\n"
+
+
+def _resources(best: Ranked) -> dict[str, Any]:
+    """Return what was used as the request, at most the limit that was measured, if there was one."""
+    limit = best.option.choices.get("cpu_quota")
+    if limit is None:
+        return {"requests": {"cpu": f"{_cpu_milli(best)}m"}}
+    most = round(limit * 1000)
+    return {"requests": {"cpu": f"{min(_cpu_milli(best), most)}m"}, "limits": {"cpu": f"{most}m"}}
 
 
 def _cpu_milli(best: Ranked) -> int:

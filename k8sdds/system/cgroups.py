@@ -22,6 +22,8 @@ UNIFIED = "unified"
 
 CPU_REQUEST = 0.05
 """CPUs that a pod requests unless a trial states a number."""
+MIN_QUOTA_US = 1000
+"""Shortest CPU time in a period that the kernel accepts."""
 SHARES_OF_CPU = 1024
 """CPU shares of cgroup v1 for a request of one CPU, as in Kubernetes."""
 
@@ -35,7 +37,7 @@ class CpuLimits:
     period_ms: float = 100.0
     """Period of the quota, by default that of the kernel and of Kubernetes."""
     burst_ms: float = 0.0
-    """CPU time that it may use in addition if it has not used it in earlier periods."""
+    """Unused CPU time of earlier periods that it may use in addition, at most that of one period."""
     request: float | None = None
     """Number of CPUs that it has at least, in proportion to the requests of others, if all are busy."""
 
@@ -44,17 +46,16 @@ class CpuLimits:
         return self != CpuLimits()
 
     @property
-    def most_burst_ms(self) -> float:
-        """The longest burst that the kernel accepts: the CPU time of one period."""
-        return (self.quota or 0) * self.period_ms
+    def quota_us(self) -> int | None:
+        """CPU time that it may use in each period, in microseconds; None without a quota."""
+        return None if self.quota is None else round(self.quota * round(self.period_ms * 1000))
 
     def files(self, version: str) -> dict[str, str]:
         """Return the files of a cgroup (`v1` or `v2`) with their content, in the order in which to write them.
 
         Requests become shares of v1, of which weights of v2 are a linear function, as in the kubelet.
         """
-        period, burst = round(self.period_ms * 1000), round(self.burst_ms * 1000)
-        quota = None if self.quota is None else round(self.quota * period)
+        period, quota, burst = round(self.period_ms * 1000), self.quota_us, round(self.burst_ms * 1000)
         shares = None if self.request is None else max(2, int(self.request * SHARES_OF_CPU))
         found: dict[str, object] = (
             {
@@ -123,66 +124,66 @@ def hierarchies() -> Iterator[tuple[str, Path | None, Path]]:
 class PodCgroups:
     """The cgroups of one campaign's pods. If cgroups cannot be created, `unavailable` contains the reason."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, limited: bool) -> None:
+        """Name the cgroups. `limited`: whether any pod of the campaign has CPU limits."""
         self.own = own_cgroup()
         self.unavailable = ""
-        self._roots = {key: folder / f"{PREFIX}{name}" for key, folder in self.own.folders.items()}
-        self._limited = self._roots.get("cpu")
-        if self.own.version == "v2":
+        parents = self.own.folders
+        if limited and self.own.version == "v2":
             # A cgroup that contains processes, as the own one, cannot give its children a controller.
-            self._limited = _unified_root() / f"{PREFIX}{name}"
+            parents = {UNIFIED: _unified_root()}
+        self._roots = {key: folder / f"{PREFIX}{name}" for key, folder in parents.items()}
         if not self._roots:
             self.unavailable = "no cgroup hierarchy with CPU accounting is mounted"
 
     @property
     def folders(self) -> list[str]:
         """The top folders of the campaign, which `clean` must remove with everything below."""
-        return [str(folder) for folder in self._tops()]
-
-    def _tops(self) -> set[Path]:
-        return {*self._roots.values()} | ({self._limited} if self._limited else set())
+        return [str(folder) for folder in self._roots.values()]
 
     def create(self, pod: str, limits: CpuLimits) -> list[Path]:
         """Create the cgroups of a pod and return their folders; empty if cgroups are not permitted.
 
         Raises PrerequisiteError if its limits cannot be set.
         """
-        tops = (
-            [self._limited] if limits and self._limited not in self._roots.values() else self._roots.values()
-        )
         folders: list[Path] = []
         try:
-            for top in filter(None, tops):
+            for root in self._roots.values():
                 # That of an earlier network with this name may have other limits.
-                remove(top / pod)
-                (top / pod).mkdir(parents=True)
-                folders.append(top / pod)
+                remove(root / pod)
+                (root / pod).mkdir(parents=True)
+                folders.append(root / pod)
         except OSError as error:
             self.remove()
             self.unavailable = f"{error.filename}: {os.strerror(error.errno or 0)}"
-            self._roots, self._limited = {}, None
+            self._roots = {}
             folders = []
         if limits:
             self._limit(pod, limits)
         return folders
 
     def _limit(self, pod: str, limits: CpuLimits) -> None:
-        if self._limited is None:
+        version = self.own.version
+        root = self._roots.get("cpu" if version == "v1" else UNIFIED)
+        if root is None:
             reason = self.unavailable or "no cpu controller"
-            raise PrerequisiteError(f"cannot limit the CPU time of pods: {reason}", "remove cpu_quota")
+            raise PrerequisiteError(
+                f"cannot limit the CPU time of pods: {reason}", "remove cpu_quota and cpu_request"
+            )
         try:
-            if self.own.version == "v2":
-                _enable_cpu(self._limited)
-            for name, text in limits.files(self.own.version).items():
-                _set(self._limited / pod / name, text)
+            if version == "v2":
+                _enable_cpu(root)
+            for name, text in limits.files(version).items():
+                _set(root / pod / name, text)
         except OSError as error:
             raise PrerequisiteError(
-                f"cannot limit the CPU time of pods: {error}", "remove cpu_quota, or run as root"
+                f"cannot limit the CPU time of pods: {error}",
+                "remove cpu_quota and cpu_request, or run as root",
             ) from error
 
     def remove(self) -> None:
         """Remove the campaign's cgroups. Their processes must have ended."""
-        for folder in self._tops():
+        for folder in self._roots.values():
             remove(folder)
 
 
@@ -195,7 +196,7 @@ def _enable_cpu(folder: Path) -> None:
     """Give the children of a cgroup of v2 below the root the controller `cpu`, if the root gives it that."""
     if "cpu" not in (folder / "cgroup.controllers").read_text().split():
         root = folder.parent / "cgroup.subtree_control"
-        raise PrerequisiteError(f"{root} lacks the controller cpu", f"as root: echo +cpu > {root}")
+        raise PrerequisiteError(f"{root} does not contain cpu", f"as root: echo +cpu > {root}")
     (folder / "cgroup.subtree_control").write_text("+cpu")
 
 

@@ -15,6 +15,8 @@ from k8sdds.system.errors import PartFailed
 
 KILLING_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 """Signals that others send to end a process. A program that fails ends by others, such as SIGSEGV."""
+UNSHARE = ("env", "LC_ALL=C", "unshare")
+"""unshare, without a translation of its messages."""
 UNSHARED_KILLED = "sigprocmask unblock failed"
 """What unshare of util-linux 2.38 prints if its command was killed by SIGKILL, which it cannot unblock to end likewise.
 Its exit code is 1, as if it had failed itself."""
@@ -125,13 +127,16 @@ def require_not_stopped(exit_code: int, what: str) -> None:
         raise PartFailed(f"{what} was stopped")
 
 
-def require_unshared_not_stopped(unshare: subprocess.Popen[bytes], what: str, timeout_s: float) -> str:
+def require_unshare_not_stopped(unshare: subprocess.Popen[bytes], what: str, timeout_s: float) -> str:
     """Raise PartFailed if another process ended the command of `unshare --fork`; otherwise return what it printed."""
-    message = unshare.communicate(timeout=timeout_s)[1].decode(errors="replace").strip()
-    require_not_stopped(unshare.returncode, what)
+    require_not_stopped(unshare.wait(timeout_s), what)
+    assert unshare.stderr is not None
+    # The command can outlive it and hold the other end.
+    os.set_blocking(unshare.stderr.fileno(), False)
+    message = " ".join((unshare.stderr.read() or b"").decode(errors="replace").split())
     if UNSHARED_KILLED in message:
         raise PartFailed(f"{what} was stopped")
-    return message
+    return message or "no message"
 
 
 def wait_gone(pid: int, timeout_s: float) -> bool:

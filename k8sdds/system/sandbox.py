@@ -86,7 +86,7 @@ class Sandbox:
     def _start(self) -> None:
         ready, notify = os.pipe()
         os.set_inheritable(notify, True)
-        argv = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child=SIGKILL"]
+        argv = [*processes.UNSHARE, "--mount", "--net", "--pid", "--fork", "--kill-child=SIGKILL"]
         if self._user:
             argv += ["--user", "--map-root-user"]
         argv += ["--", native_program("k8sdds-supervisor"), "pause", "--mount-proc", "--until-eof"]
@@ -107,9 +107,9 @@ class Sandbox:
             self._await(ready)
             pid = processes.descendant(self._process.pid, 1)
             if pid is None:
-                self._require_not_stopped()
+                message = self._require_not_stopped()
                 raise PrerequisiteError(
-                    "the holder process of the sandbox ended at once", "run: k8sdds doctor"
+                    f"the holder process of the sandbox ended at once: {message}", "run: k8sdds doctor"
                 )
             self.pid = pid
             self.run(["sh", "-c", _PREPARE])
@@ -142,7 +142,7 @@ class Sandbox:
     def _require_not_stopped(self) -> str:
         """Raise PartFailed if another process ended the holder, which has ended; otherwise return what it printed."""
         assert self._process is not None
-        return processes.require_unshared_not_stopped(
+        return processes.require_unshare_not_stopped(
             self._process, f"{self.name}: its sandbox", START_TIMEOUT_S
         )
 

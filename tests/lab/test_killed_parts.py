@@ -40,7 +40,7 @@ def run_unshared(script: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_stopped_command_of_unshare_is_told_from_one_that_fails(number: signal.Signals) -> None:
+def test_a_stopped_command_of_unshare_differs_from_one_that_fails(number: signal.Signals) -> None:
     waits = "trap exit TERM; echo; while :; do sleep 0.1; done"
     with run_unshared(waits) as unshare:
         assert unshare.stdout is not None
@@ -48,9 +48,13 @@ def test_a_stopped_command_of_unshare_is_told_from_one_that_fails(number: signal
         (command,) = processes.children(unshare.pid)
         os.kill(command, number)
         with pytest.raises(PartFailed, match="the pod was stopped"):
-            processes.require_unshared_not_stopped(unshare, "the pod", ENDS_S)
+            processes.require_unshare_not_stopped(unshare, "the pod", ENDS_S)
+    with run_unshared(waits) as unshare:
+        unshare.kill()
+        with pytest.raises(PartFailed, match="the pod was stopped"):
+            processes.require_unshare_not_stopped(unshare, "the pod", ENDS_S)
     with run_unshared("echo no room >&2; exit 1") as unshare:
-        assert processes.require_unshared_not_stopped(unshare, "the pod", ENDS_S) == "no room"
+        assert processes.require_unshare_not_stopped(unshare, "the pod", ENDS_S) == "no room"
 
 
 @pytest.mark.parametrize("what", ["link", "pod"])

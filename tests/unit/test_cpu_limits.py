@@ -59,12 +59,18 @@ def test_other_numbers_are_refused(quota: Any, why: str) -> None:
         ({"cpu_burst_ms": 5}, "need cpu_quota"),
         ({"cpu_period_ms": 20}, "need cpu_quota"),
         ({"cpu_quota": 0.5, "cpu_burst_ms": 60}, "at most 50, the CPU time of one period"),
+        ({"cpu_quota": 0.0005}, "is 0.05 ms, and the kernel needs at least 1 ms"),
         ({"cpu_quota": 0.5, "cpu_request": 1}, "cpu_request 1 is above cpu_quota 0.5"),
         ({"cpu_request": 1, "realtime_priority": 50}, "leave them out"),
     ],
 )
 def test_contradictions_are_refused(limits: dict[str, Any], why: str) -> None:
     assert why in (contradictions.unsupported(cell(**limits)) or "")
+
+
+@pytest.mark.parametrize("hundredths", range(1, 101))
+def test_a_burst_can_be_as_long_as_the_cpu_time_of_a_period(hundredths: int) -> None:
+    assert contradictions.unsupported(cell(cpu_quota=hundredths / 100, cpu_burst_ms=hundredths)) is None
 
 
 def test_the_files_of_cgroups() -> None:
@@ -100,9 +106,10 @@ def test_pods_with_limits_are_below_the_root_of_v2(
     limited.mkdir()
     (limited / "cgroup.controllers").write_text("memory cpu" if enabled else "memory")
     monkeypatch.setattr(cgroups, "hierarchies", lambda: [("unified", own, tmp_path)])
-    pods = PodCgroups("test")
-    assert pods.create("free", CpuLimits()) == [own / "k8sdds-test" / "free"]
-    why = "this kernel has no cpu.max" if enabled else "cgroup.subtree_control lacks the controller cpu"
+    assert PodCgroups("test", limited=False).create("free", CpuLimits()) == [own / "k8sdds-test" / "free"]
+    pods = PodCgroups("test", limited=True)
+    assert pods.create("free", CpuLimits()) == [limited / "free"]
+    why = "this kernel has no cpu.max" if enabled else "cgroup.subtree_control does not contain cpu"
     with pytest.raises(PrerequisiteError, match=why):
         pods.create("pod0", CpuLimits(0.5))
     assert (limited / "pod0").is_dir()
@@ -113,5 +120,5 @@ def test_pods_with_limits_are_below_the_root_of_v2(
 def test_choices_name_limits_that_are_not_set() -> None:
     assert [describe_choice("cpu_quota", quota) for quota in (0.3, None)] == [
         "0.3 CPUs per pod",
-        "no cpu quota",
+        "no CPU limit",
     ]

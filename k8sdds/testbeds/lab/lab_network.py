@@ -148,7 +148,7 @@ class LabNetwork:
                 ready, notify = os.pipe()
                 argv = [
                     *self.sandbox.enter(attachment.namespace),
-                    "unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child=SIGKILL", "--",
+                    *processes.UNSHARE, "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child=SIGKILL", "--",
                     *(_OWN_SHM if self.plan.cell.dev_shm == "own" else ()),
                     supervisor, "pause", "--mount-proc", "--hostname", name, "--notify-fd", str(notify),
                 ]  # fmt: skip
@@ -175,9 +175,11 @@ class LabNetwork:
                 # nsenter forks into the PID namespace of the sandbox, and unshare into that of the pod.
                 first = processes.descendant(process.pid, 2) if os.read(ready, 1) else None
                 if first is None:
-                    message = processes.require_unshared_not_stopped(process, pod, START_TIMEOUT_S)
+                    message = processes.require_unshare_not_stopped(process, pod, START_TIMEOUT_S)
                     raise PrerequisiteError(f"{pod} did not start: {message}", "run: k8sdds doctor")
                 self.pods[name] = first
+                if process.stderr:
+                    process.stderr.close()
         finally:
             for ready in waiting:
                 os.close(ready)

@@ -191,7 +191,7 @@ def _limit_problems(limits: Sequence[CpuLimits]) -> list[Problem]:
     """Check, with temporary cgroups, whether these CPU limits can be set on this machine."""
     if not limits:
         return []
-    cgroups = PodCgroups(f"check-{os.getpid()}")
+    cgroups = PodCgroups(f"check-{os.getpid()}", limited=True)
     try:
         for number, limit in enumerate(limits):
             cgroups.create(f"pod{number}", limit)

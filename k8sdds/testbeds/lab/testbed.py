@@ -130,6 +130,9 @@ class Lab(Testbed):
 
     def up(self, cells: Iterable[Cell]) -> None:
         """Build and verify the missing lab networks of these cells."""
+        cells = list(cells)
+        if self._pod_cgroups is None:
+            self._pod_cgroups = self._begin(any(cell.cpu_limits for cell in cells))
         for cell in cells:
             if key_of(cell) not in self.networks:
                 with self.discarding_failed(cell):
@@ -156,13 +159,16 @@ class Lab(Testbed):
         if lab_network is not None:
             lab_network.close()
 
+    def _begin(self, limited: bool) -> PodCgroups:
+        """Record what this lab will leave on the machine, before anything is there."""
+        self.capabilities = kernel_features.probe(networks.features())
+        pod_cgroups = PodCgroups(self._record.name, limited)
+        self._record.cgroup_folders = pod_cgroups.folders
+        records.create(self._record)
+        return pod_cgroups
+
     def _build(self, cell: Cell) -> None:
-        if self._pod_cgroups is None:
-            self.capabilities = kernel_features.probe(networks.features())
-            pod_cgroups = PodCgroups(self._record.name)
-            self._record.cgroup_folders = pod_cgroups.folders
-            records.create(self._record)
-            self._pod_cgroups = pod_cgroups
+        assert self._pod_cgroups is not None
         plan = make_plan(cell)
         name = self._network_name(cell)
         lab_network = LabNetwork(plan, Sandbox(name), self._psk)

@@ -134,6 +134,7 @@ std::optional<Throttling> PodCgroup::throttling() const {
 }
 
 std::optional<Pressure> PodCgroup::pressure() const {
+    if (pressure_v2_.empty()) return std::nullopt;
     Pressure pressure;
     for (const auto& line : lines(read_file(pressure_v2_ + "/cpu.pressure").value_or(""))) {
         const auto parts = fields(line);
@@ -141,7 +142,6 @@ std::optional<Pressure> PodCgroup::pressure() const {
         if (!total) return std::nullopt;
         (parts[0] == "some" ? pressure.some_ns : pressure.full_ns) = *total * 1000;
     }
-    if (pressure_v2_.empty()) return std::nullopt;
     return pressure;
 }
 

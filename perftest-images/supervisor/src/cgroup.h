@@ -19,7 +19,7 @@ struct Throttling {
 
 // Time in which some, or all, of the threads that could run waited for a CPU.
 struct Pressure {
-    std::int64_t some_ns = 0, full_ns = 0;
+    std::optional<std::int64_t> some_ns, full_ns;         // Linux before 5.13 has no full_ns
 };
 
 // The cgroup directories of the pod, one per hierarchy.

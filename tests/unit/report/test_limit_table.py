@@ -23,6 +23,6 @@ def test_each_limit_has_a_row(tmp_path: Path) -> None:
     rows = [[cell.text for cell in row] for row in table.rows]
     assert [row[:4] for row in rows] == [
         ["0.3 CPUs per pod", "host", "latency", "1 KiB"],
-        ["no cpu quota", "host", "latency", "1 KiB"],
+        ["no CPU limit", "host", "latency", "1 KiB"],
     ]
     assert [row[-1] for row in rows] == ["12.5", "–"]

@@ -43,7 +43,7 @@ BUSY = """\
 
 
 def test_a_pod_has_only_its_own_limits() -> None:
-    pods = PodCgroups(f"test-{os.getpid()}")
+    pods = PodCgroups(f"test-{os.getpid()}", limited=True)
     try:
         for limits in (CpuLimits(0.1, 100, 10), CpuLimits(0.1, 10), CpuLimits(request=0.5), CpuLimits()):
             folders = pods.create("pod0", limits)
