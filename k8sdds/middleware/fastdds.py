@@ -18,7 +18,7 @@ from k8sdds.discovery import PEERS, Service
 from k8sdds.discovery import SERVER as BY_SERVER
 from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
-from k8sdds.middleware.ports import Ports, rtps
+from k8sdds.middleware.ports import GROUP, Ports, rtps
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import Cell
@@ -46,9 +46,9 @@ _WRITER_TIMES = """\
         <nackSupressionDuration><sec>0</sec><nanosec>1000000</nanosec></nackSupressionDuration>
       </times>
 """
-_MULTICAST_READER = """\
+_MULTICAST_READER = f"""\
     <!-- Receive samples by multicast. -->
-          <multicastLocatorList><locator><udpv4><address>239.255.0.2</address></udpv4></locator></multicastLocatorList>
+          <multicastLocatorList><locator><udpv4><address>{GROUP}</address></udpv4></locator></multicastLocatorList>
 """
 _MEASURED = f"""\
 <dds {_NAMESPACE}>

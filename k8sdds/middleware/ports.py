@@ -9,7 +9,7 @@ from k8sdds.discovery import MULTICAST, SERVER
 from k8sdds.system.errors import InputError
 
 GROUP = "239.255.0.1"
-"""The multicast group of DDS unless it is configured otherwise."""
+"""The multicast group of DDS, for discovery and samples, unless it is configured otherwise."""
 RTPS_PORT, PER_DOMAIN, FIRST_UNICAST, PER_PARTICIPANT = 7400, 250, 10, 2
 """The defaults of RTPS (PB, DG, d1 and PG), which all implementations of DDS have."""
 EPHEMERAL_PORT = 32768
@@ -25,7 +25,7 @@ class Ports:
     from_service: tuple[int, ...] = ()
     """For packets from the discovery service."""
     at_group: tuple[int, ...] = ()
-    """For packets to the multicast group of discovery; empty if discovery does not use it."""
+    """For packets to the multicast group of discovery and of samples; empty if discovery does not use it."""
     protocol: Literal["UDP", "TCP"] = "UDP"
     """Protocol of all of them and of the discovery service."""
     needs: str = ""
@@ -46,6 +46,6 @@ def rtps(domain: int, processes: int, discovery: str, needs: str = "") -> Ports:
     return Ports(
         from_peers=tuple(sorted(discovering + receiving)),
         from_service=discovering if discovery == SERVER else (),
-        at_group=(base,) if discovery == MULTICAST else (),
+        at_group=(base, base + 1) if discovery == MULTICAST else (),
         needs=needs,
     )

@@ -45,7 +45,7 @@ class Communication:
     """Participants in a pod."""
     discovery: str = PEERS
     group: str | None = None
-    """Multicast group of discovery; None means that of DDS."""
+    """Multicast group of discovery and samples; None means that of DDS."""
     network: str | None = None
     """The network of the cluster; None if it is not stated."""
 
@@ -195,6 +195,7 @@ def _limits(used: Communication) -> Iterator[str]:
             "A multicast group is no pod: networks differ in whether policies apply to it. WeaveNet admits all"
             " multicast from pods"
         )
+        yield "Samples by multicast must be sent to the same group as discovery"
     else:
         yield "The rule for kube-dns lets pods resolve names: remove it if you configure addresses"
     if used.processes == 1:

@@ -91,6 +91,13 @@ def test_each_process_of_a_pod_has_its_ports() -> None:
     assert [port["port"] for port in ingress["ports"]] == [7410, 7411, 7412, 7413]
 
 
+def test_samples_by_multicast_have_a_port_of_their_own() -> None:
+    used = Communication(domain=2, discovery=MULTICAST)
+    spec = by_component(network_policy.policies(application(), used))["scans-publisher"]
+    assert [port["port"] for port in spec["egress"][1]["ports"]] == [7900, 7901]
+    assert {7900, 7901} < {port["port"] for port in spec["ingress"][0]["ports"]}
+
+
 @pytest.mark.parametrize(
     ("name", "processes", "needed"),
     [
