@@ -13,6 +13,7 @@ from k8sdds.model.trial import STANDBY
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import processes
 from k8sdds.system.errors import PartFailed
+from k8sdds.system.sandbox import Sandbox
 from tests.chaos import Chaos, command_line, descendants
 from tests.conftest import environment
 from tests.measuring import ENDS_S, LATE, experiment, running, wait, wait_for_trial
@@ -55,6 +56,18 @@ def test_a_stopped_command_of_unshare_differs_from_one_that_fails(number: signal
             processes.require_unshare_not_stopped(unshare, "the pod", ENDS_S)
     with run_unshared("echo no room >&2; exit 1") as unshare:
         assert processes.require_unshare_not_stopped(unshare, "the pod", ENDS_S) == "no room"
+
+
+def test_commands_in_a_killed_sandbox_are_failed_parts() -> None:
+    sandbox = Sandbox("killed")
+    try:
+        os.kill(sandbox.pid, signal.SIGKILL)
+        assert processes.wait_gone(sandbox.pid, ENDS_S)
+        for enter in (lambda: sandbox.run(["true"]), lambda: sandbox.apply([])):
+            with pytest.raises(PartFailed, match="killed: its sandbox has ended"):
+                enter()
+    finally:
+        sandbox.close()
 
 
 @pytest.mark.parametrize("what", ["link", "pod"])
