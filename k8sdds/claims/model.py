@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from k8sdds.analysis.conditions import COMPARABLE
 from k8sdds.model.axis import OneOrMore
+from k8sdds.model.settings import NoneText
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.results.metrics import METRICS
 from k8sdds.system import units
@@ -58,7 +59,8 @@ def _in_its_unit(key: str, setting: Any) -> Any:
     """Return a value as records have it: `300m` is 0.3, and a number that is `none` is null."""
     if isinstance(setting, list):
         return [_in_its_unit(key, one) for one in setting]
-    if setting == "none" and key in AXES and AXES[key].unset:
+    field = Cell.model_fields.get(key)
+    if setting == "none" and field and NoneText in field.metadata:
         return None
     return units.number(key, setting)
 

@@ -192,7 +192,7 @@ def _limits(used: Communication) -> Iterator[str]:
         yield needs
     if used.discovery == MULTICAST:
         yield (
-            "A multicast group is no pod: networks differ in whether policies apply to it. WeaveNet admits all"
+            "A multicast group is not a pod: networks differ in whether policies apply to it. WeaveNet admits all"
             " multicast from pods"
         )
         yield "Samples by multicast must be sent to the same group as discovery"
