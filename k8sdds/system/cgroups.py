@@ -59,7 +59,7 @@ class CpuLimits:
         shares = None if self.request is None else max(2, int(self.request * SHARES_OF_CPU))
         found: dict[str, object] = (
             {
-                "cpu.cfs_period_us": period,
+                "cpu.cfs_period_us": quota and period,
                 "cpu.cfs_quota_us": quota,
                 "cpu.cfs_burst_us": burst,
                 "cpu.shares": shares,
@@ -71,8 +71,6 @@ class CpuLimits:
                 "cpu.weight": shares and 1 + (shares - 2) * 9999 // 262142,
             }
         )
-        if quota is None:
-            found.pop("cpu.cfs_period_us", None)
         return {name: str(value) for name, value in found.items() if value}
 
 

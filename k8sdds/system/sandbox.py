@@ -161,16 +161,16 @@ class Sandbox:
         done = self._execute(argv, stdin.encode() if isinstance(stdin, str) else stdin, netns)
         if done.returncode:
             what = f"{self.name}{f' in {netns}' if netns else ''}: `{' '.join(argv)}`"
-            self._require_whole()
-            processes.require_not_killed(done.returncode, what)
+            self._require_not_killed(done.returncode, what)
             stderr = " ".join(done.stderr.decode(errors="replace").split()) or "no message"
             raise PrerequisiteError(f"{what} failed: {stderr}", "run: k8sdds doctor")
         return done.stdout.decode()
 
-    def _require_whole(self) -> None:
-        """Raise PartFailed if the holder has ended: then no command can enter."""
+    def _require_not_killed(self, exit_code: int, what: str) -> None:
+        """Raise PartFailed if a command failed because it was killed, or because the holder has ended."""
         if processes.start_time(self.pid) is None:
             raise PartFailed(f"{self.name}: its sandbox has ended")
+        processes.require_not_killed(exit_code, what)
 
     def apply(self, batches: Sequence[Batch]) -> None:
         """Run batches in order, up to the first failure. Raises PartFailed if they were killed.
@@ -188,8 +188,7 @@ class Sandbox:
             script += [f"{command} <<'{_END}' || {failed}", *batch.lines, _END]
         done = self._execute(["sh"], ("\n".join(script) + "\n").encode())
         if done.returncode:
-            self._require_whole()
-            processes.require_not_killed(done.returncode, f"{self.name}: a command that builds it")
+            self._require_not_killed(done.returncode, f"{self.name}: a command that builds it")
             stderr, _, index = done.stderr.decode(errors="replace").strip().rpartition("\n")
             if not index.isdigit():
                 raise PrerequisiteError(f"{self.name}: {stderr or index}", "run: k8sdds doctor")
