@@ -239,6 +239,8 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.total_cpu_percent = node_cpu.total(record.nodes_cpu)
     record.throttling = cpu_limits.throttling(outputs)
     record.throttled_periods_percent = cpu_limits.throttled_percent(record.throttling)
+    record.stopped_percent = cpu_limits.stopped_percent(outputs)
+    record.slow_stopped_percent = cpu_limits.slow_stopped_percent(outputs)
     record.pacer_cpu_percent = aggregate.mean(
         spin_percent(outputs.summaries.get(one)) for one in outputs.trial.cell.publishing
     )

@@ -21,7 +21,7 @@ from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Endpoint, Participant, Tr
 from k8sdds.perftest import command, output
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import PERFTEST_REASONS, Summary
-from k8sdds.results import arrivals, histograms
+from k8sdds.results import arrivals, histograms, slow_samples
 from k8sdds.system import reading, xml_text
 from k8sdds.system.errors import Problem
 from k8sdds.system.paths import BUNDLED, native_program, private_folder
@@ -138,6 +138,8 @@ class K8sddsPerftest(Middleware):
         argv += ["-noPrintIntervals", *_timeouts(trial)]
         if participant.subscribes and not cell.graph and _logs_arrivals(trial, load):
             argv += ["-arrivalsFile", str(paths.files / arrivals.FILE)]
+        if participant.subscribes and not cell.graph and load.on_schedule and cell.cpu_quota:
+            argv += ["-slowFile", str(paths.files / slow_samples.FILE)]
         restarted = ["-restarted"] if participant.subscribes else []
         return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {}, restarted=restarted)
 

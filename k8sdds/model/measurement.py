@@ -214,6 +214,9 @@ class Measurement:
     links: Mapping[str, Any] | None = None
     """What each direction of the emulated links did (`link_statistics.summary`); None if nothing impairs them, or only
     rules of the kernel that count nothing."""
+    stops: Mapping[str, list[tuple[int, int]]] | None = None
+    """Begin and end of each time in which the CPU limit of a participant's pod stopped it, by CLOCK_MONOTONIC in µs;
+    None if this was not recorded."""
     outside: Mapping[str, OutsideCpu] = field(default_factory=dict)
     """What else each machine with participants spent, without machines whose processes could not be read; and what the
     discovery service spent on nodes without participants."""

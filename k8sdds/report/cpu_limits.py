@@ -22,7 +22,10 @@ _HEADS = (
     "p99 µs",
     "maximum µs",
     "throttled periods %",
+    "time stopped %",
+    "samples above p99 in stops %",
 )
+_STOPS = ("throttled_periods_percent", "stopped_percent", "slow_stopped_percent")
 _TIMES = {"latency": "latency", "paced": "delay"}
 """Test to the start of the names of its times."""
 
@@ -41,15 +44,16 @@ def tables(content: Content) -> list[Table]:
     ]
     under = (
         "Means of the trials. In a throttled period, the kernel stopped a participant until the next one; of the"
-        " participants, that with most of them counts. A latency test sends one sample at a time, so that few samples"
-        " wait: look at the maximum."
+        " participants, that with most of them counts. The time stopped is that of publisher and subscriber"
+        " together; by chance, that share of the samples above p99 would be in stops. A latency test sends one"
+        " sample at a time, so that few samples wait: look at the maximum."
     )
     return [Table("CPU limits of pods", _HEADS, rows, under, keys=4)] if rows else []
 
 
 def _row(content: Content, limits: dict[str, Any], key: tuple[Any, ...], trials: list[Row]) -> list[Cell]:
     test, label, _, size = key
-    metrics = [f"{_TIMES[test]}_{name}_us" for name in ("p50", "p99", "max")] + ["throttled_periods_percent"]
+    metrics = [f"{_TIMES[test]}_{name}_us" for name in ("p50", "p99", "max")] + [*_STOPS]
     text = ", ".join(named_setting(name, value) for name, value in limits.items())
     numbers = [formats.number(aggregate.mean(row[name] for row in trials)) for name in metrics]
     return [Cell(text), network(content, label), Cell(test), Cell(payload(size)), *map(Cell, numbers)]

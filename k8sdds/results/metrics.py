@@ -292,6 +292,13 @@ class Metrics(BaseModel):
     throttled_periods_percent: float | None = metric("throttled periods", "%", "CPU", "supervisor",
         "Share of the periods of its CPU limit in which the kernel stopped a participant until the next one; that of the participant"
         " with the largest share", scale="linear", only=LIMITED, since=5)
+    stopped_percent: float | None = metric("time in stops", "%", "CPU", "testbed",
+        "Share of the measured interval of a paced test in which the CPU limit stopped a subscriber or one of its publishers; mean"
+        " over subscribers. Each stop is known to within 4 ms. Null on clusters, and if participants run on all cores",
+        scale="linear", only=LIMITED, since=5)
+    slow_stopped_percent: float | None = metric("slow samples in stops", "%", "CPU", "testbed",
+        "Of the samples above the 99th percentile of the delays, the share that was under way while the CPU limit stopped their"
+        " publisher or subscriber. Compare it with `stopped_percent`, the share by chance", scale="linear", only=LIMITED, since=5)
     throttling: dict[str, Any] | None = column("CPU", "supervisor",
         "How the CPU limit of each participant's pod stopped it in its measured interval: `periods` of the limit,"
         " `throttled_periods`, `throttled_s` (summed over cores), and by the kernel's PSI `pressure_some_s` and `pressure_full_s`, in"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,6 +183,13 @@ class PodCgroups:
         """Remove the campaign's cgroups. Their processes must have ended."""
         for folder in self._roots.values():
             remove(folder)
+
+
+def limited(folders: Iterable[Path]) -> Path | None:
+    """Return the folder of a pod's cgroup that has a CPU limit; None if none of them has one."""
+    # "-1" and "max ..." are no limits.
+    files = ((folder, folder / name) for folder in folders for name in ("cpu.cfs_quota_us", "cpu.max"))
+    return next((folder for folder, file in files if file.exists() and file.read_text()[0].isdigit()), None)
 
 
 def _unified_root() -> Path:

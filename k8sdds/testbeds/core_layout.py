@@ -84,6 +84,11 @@ def measures(layout: Layout, core: int | None) -> bool:
     return core is None or any(cpus is None or core in cpus for cpus in layout.cpus.values())
 
 
+def unused(layout: Layout, cores: tuple[int, ...]) -> int | None:
+    """Return a core on which no participant may run; None if there is none."""
+    return next((core for core in reversed(cores) if not measures(layout, core)), None)
+
+
 def supervisor_options(layout: Layout, participant: str) -> list[str]:
     """Return the supervisor's options for the cores of a participant and of the supervisor itself."""
     cores = {"--cpus": layout.cpus.get(participant), "--own-cpus": layout.harness}

@@ -32,6 +32,15 @@ LIMITED = """\
     middleware: cyclonedds
     payload_bytes: 1024
 """
+PACED = """\
+  - networks: host
+    test: paced
+    middleware: cyclonedds
+    rate: 2000
+    payload_bytes: 16384
+    layout: same
+    cpu_quota: [30m, none]
+"""
 BUSY = """\
   - networks: host
     test: throughput
@@ -66,6 +75,17 @@ def test_the_record_contains_what_a_limit_stopped(k8sdds: Command, tmp_path: Pat
     publisher = limited["throttling"]["pub0"]
     assert publisher["periods"] >= publisher["throttled_periods"] > 0 and publisher["throttled_s"] > 0
     assert 0 < limited["throttled_periods_percent"] <= 100
+
+
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="stops are recorded on a core without participants"
+)
+def test_slow_samples_wait_while_a_limit_stops_their_publisher(k8sdds: Command, tmp_path: Path) -> None:
+    records = measured(k8sdds, tmp_path, experiment(PACED, duration_s=1))
+    limited, free = sorted(records, key=lambda record: not record["cpu_quota"])
+    # The publisher needs more than its quota: samples wait for longer than a period, and each of these has a stop.
+    assert limited["slow_stopped_percent"] == 100 and 0 < limited["stopped_percent"] <= 100
+    assert free.get("slow_stopped_percent") is free.get("stopped_percent") is None
 
 
 def test_a_request_is_a_share_of_a_busy_core(k8sdds: Command, tmp_path: Path) -> None:

@@ -79,6 +79,14 @@ def test_what_arrives_over_impaired_links_is_logged() -> None:
     assert "-arrivalsFile" not in line("pub0", **paced)
 
 
+def test_slow_samples_of_limited_pods_are_logged() -> None:
+    paced = {"test": "paced", "rate": 100, "cpu_quota": 0.3}
+    assert value(line("sub0", **paced), "-slowFile") == "/raw/slow.csv"
+    for other in ({"test": "throughput"}, {"cpu_quota": None}):
+        assert "-slowFile" not in line("sub0", **paced | other)
+    assert "-slowFile" not in line("pub0", **paced)
+
+
 def test_discovery_options() -> None:
     arguments = line(middleware="fastdds", discovery="server", subscribers=2)
     assert value(arguments, "-discovery") == "server"

@@ -15,9 +15,10 @@ from typing_extensions import override
 from k8sdds import workloads
 from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.model.services import ServiceSet
-from k8sdds.model.trial import FIRST_PUBLISHER, Participant, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
 from k8sdds.networks import packets
 from k8sdds.results import link_statistics
+from k8sdds.system import cgroups
 from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import interface_bytes
 from k8sdds.testbeds.evidence import Compared, ProfileReading, Reading, measured_us
@@ -180,6 +181,42 @@ class Fragments(Reading):
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         return {"ip_fragments": tuple(fragments_per_sample(self._pcap, self._payload_bytes))}
+
+
+class Stops(Reading):
+    """When CPU limits stopped participants. A process outside of their pods reads it on a core that they do not use."""
+
+    def __init__(self, folders: Mapping[str, Path], core: int) -> None:
+        """Read nothing yet. `folders`: participant to its cgroup with the limit."""
+        self._folders, self._core = folders, core
+        self._found: Any = None
+
+    @override
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        place = LabPlace(MACHINE, ())
+        options = ["--own-cpus", str(self._core), "--deadline", str(24 * 3600)]
+        options += [word for folder in self._folders.values() for word in ("--cgroup", str(folder))]
+        with place.running([place.supervisor, "stops", *options]) as stop:
+            yield
+            self._found = json.loads(stop())
+
+    @override
+    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+        stops = {
+            name: [(begin, end) for begin, end in own]
+            for name, own in zip(self._folders, self._found, strict=True)
+            if own is not None
+        }
+        return {"stops": stops}
+
+
+def limited_pods(lab_network: LabNetwork, cell: Cell) -> dict[str, Path]:
+    """Return the cgroup that limits each participant; empty without limits, or if slow samples are not timed."""
+    if not cell.cpu_quota or cell.graph or not workloads.find(cell.test).load(cell).on_schedule:
+        return {}
+    found = {one.name: cgroups.limited(lab_network.cgroups.get(one.name, ())) for one in cell.participants}
+    return {name: folder for name, folder in found.items() if folder}
 
 
 class LinkConditions(Reading):

@@ -141,7 +141,11 @@ class LabSession(Session):
                 warnings=(not_steered,) if not_steered else (),
             )
 
-        return measured(evidence.readings(lab_network, trial, launches, deadline_s), run)
+        readings = evidence.readings(lab_network, trial, launches, deadline_s)
+        core = core_layout.unused(layout, core_layout.available())
+        if core is not None and (limited := evidence.limited_pods(lab_network, trial.cell)):
+            readings.append(evidence.Stops(limited, core))
+        return measured(readings, run)
 
 
 def _layout(cell: Cell) -> core_layout.Layout:

@@ -118,7 +118,7 @@ void write_arrivals(const Participant& participant, OutputFile& arrivals) {
 
 // The output files. In a scan, the results of all lengths follow each other.
 struct Files {
-    OutputFile histogram, timeline, inter_arrival, arrivals;
+    OutputFile histogram, timeline, inter_arrival, arrivals, slow;
 };
 
 struct Outcome {
@@ -197,6 +197,10 @@ Outcome measure(Options& options, Output& output, Files& files) {
     report.results = participant->results();
     write_files(report, housekeeping, files);
     if (files.arrivals.get()) write_arrivals(*participant, files.arrivals);
+    if (files.slow.get()) {
+        participant->write_slow(files.slow.get());
+        files.slow.flush("-slowFile");
+    }
     print_result(report, output);
 
     Outcome outcome{report.exit_status.code, options.pub ? options.next_length : report.results.next_length};
@@ -236,8 +240,10 @@ int measure_all(Options& options) {
     files.timeline.open("-timelineFile", options.timeline_file);
     files.inter_arrival.open("-interArrivalFile", options.inter_arrival_file);
     files.arrivals.open("-arrivalsFile", options.arrivals_file);
+    files.slow.open("-slowFile", options.slow_file);
     if (files.timeline.get()) std::fprintf(files.timeline.get(), "elapsed_ms,samples,bytes\n");
     if (files.arrivals.get()) std::fprintf(files.arrivals.get(), "publisher,at_us,samples,fresh,late,delay_us,max_delay_us\n");
+    if (files.slow.get()) std::fprintf(files.slow.get(), "publisher,at_us,delay_us\n");
     Housekeeping::block_signals();
     const auto output = options.output_format == "json" ? make_json_output(options) : make_csv_output(options);
     for (;; ++options.step) {

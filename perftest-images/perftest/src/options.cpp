@@ -154,6 +154,8 @@ const Option table[] = {
      "Write the times between the samples of each publisher to an HdrHistogram log (V2)."},
     {"-arrivalsFile", "FILE", subscriber, &Options::arrivals_file, 0, 0,
      "Paced test: write what arrived in each millisecond to a CSV file; at most 1,000,000 of all publishers."},
+    {"-slowFile", "FILE", subscriber, &Options::slow_file, 0, 0,
+     "Paced test: write when each sample above the 99th percentile of the delays arrived to a CSV file."},
     {"-timelineFile", "FILE", all, &Options::timeline_file, 0, 0,
      "Write elapsed_ms,samples,bytes for each 100 ms to a CSV file; for each second unless in a throughput test."},
     {"-verbosity", "0-3", all, &Options::verbosity, 0, 3, "Level of detail of the messages on standard error."},

@@ -91,7 +91,7 @@ struct Options {
 
     bool cpu = false, no_intervals = false;
     std::string output_format = "csv";
-    std::string histogram_file, timeline_file, inter_arrival_file, arrivals_file;
+    std::string histogram_file, timeline_file, inter_arrival_file, arrivals_file, slow_file;
     int64_t verbosity = 1;
 
     std::set<std::string> given;              // names of the options on the command line, as in the table

@@ -131,6 +131,7 @@ public:
     virtual void run() = 0;                   // from discovery to DONE, or until the state is stopped
     virtual Results results() const = 0;      // from any thread, as far as they are known
     virtual void write_arrivals(std::FILE*) const {}    // -arrivalsFile, after run()
+    virtual void write_slow(std::FILE*) const {}        // -slowFile, after run()
 
     // Called by the housekeeping thread.
     virtual void assert_liveliness() = 0;     // announces to the peers that this process is alive

@@ -35,6 +35,7 @@ Subscriber::Subscriber(const Options& options, const Settings& settings, Backend
       id_(static_cast<int32_t>(settings.id)), delays_(delays), gaps_(gaps) {
     for (unsigned i = 0; i < settings.publishers; ++i) sources_.push_back(std::make_unique<Source>(settings));
     state_.sample_bytes.store(settings.data_length);
+    if (!options_.slow_file.empty()) slow_.enable();
 }
 
 bool Subscriber::all(bool Source::*flag) const {
@@ -320,6 +321,7 @@ void Subscriber::time_sample(Source& source, const Sample& sample) {
     record_delay(source, delay_ns);
     if (!options_.arrivals_file.empty())
         source.arrivals.arrived(now, elapsed_ns(delay_ns, now), delay_ns, deadline_ns_.load(relaxed));
+    if (slow_.enabled()) slow_.arrived(sample.publisher, now, delay_ns);
 }
 
 // Returns the time from when a sample was due, and observes the age of the newest one.

@@ -13,6 +13,7 @@
 #include "options.h"
 #include "participant.h"
 #include "receiver.h"
+#include "slow_samples.h"
 #include "state.h"
 #include "stream.h"
 
@@ -26,6 +27,7 @@ public:
     void run() override;
     Results results() const override;
     void write_arrivals(std::FILE* file) const override;
+    void write_slow(std::FILE* file) const override { slow_.write(delays_, file); }
     void assert_liveliness() override;
     void check_peers(int64_t now) override;
 
@@ -108,6 +110,7 @@ private:
     // Written only by the receiving thread.
     Histogram& delays_;                                    // of a paced test
     Histogram* const gaps_;
+    SlowSamples slow_;
     std::vector<std::unique_ptr<Source>> sources_;         // by publisher id
     bool running_ = false;                                 // guarded by the state's mutex
     UnmatchedTimer unmatched_;

@@ -11,6 +11,7 @@ int exec_participant(const Options& options);   // the command `attend`
 int fetch_files(const Options& options);
 int print_facts();
 int print_processes();                        // the command `processes`
+int record_stops(const Options& options);      // the command `stops`
 int capture_packets(const Options& options);   // the command `capture`
 int answer_datagrams(const Options& options);  // the command `answer`
 int ask_by_datagrams(const Options& options);  // the command `ask`

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
         if (options.command == "fetch") return fetch_files(options);
         if (options.command == "facts") return print_facts();
         if (options.command == "processes") return print_processes();
+        if (options.command == "stops") return record_stops(options);
         if (options.command == "capture") return capture_packets(options);
         if (options.command == "answer") return answer_datagrams(options);
         if (options.command == "ask") return ask_by_datagrams(options);

@@ -13,16 +13,16 @@ namespace k8sdds {
 namespace {
 
 enum Commands {
-    kPause = 1, kRun = 2, kAttend = 4, kFetch = 8, kFacts = 16, kCapture = 32, kAnswer = 64, kAsk = 128, kProcesses = 256,
+    kPause = 1, kRun = 2, kAttend = 4, kFetch = 8, kFacts = 16, kCapture = 32, kAnswer = 64, kAsk = 128, kProcesses = 256, kStops = 512,
     kStart = kRun | kAttend, kPackets = kCapture | kAnswer | kAsk
 };
 
-constexpr char kCommandNames[] = "pause, run, attend, fetch, facts, processes, capture, answer or ask";
+constexpr char kCommandNames[] = "pause, run, attend, fetch, facts, processes, stops, capture, answer or ask";
 
 const std::map<std::string, int>& commands() {
     static const std::map<std::string, int> by_name = {
         {"pause", kPause}, {"run", kRun}, {"attend", kAttend}, {"fetch", kFetch}, {"facts", kFacts},
-        {"processes", kProcesses}, {"capture", kCapture}, {"answer", kAnswer}, {"ask", kAsk}};
+        {"processes", kProcesses}, {"stops", kStops}, {"capture", kCapture}, {"answer", kAnswer}, {"ask", kAsk}};
     return by_name;
 }
 
@@ -89,14 +89,14 @@ const std::vector<Option>& table() {
         {"--dir", "DIR", kStart | kFetch, nullptr,
          "directory of stdout, stderr and meters.json; run and attend create it (required)",
          [](Options& o, const std::string& v) { o.dir = v; }},
-        {"--deadline", "S", kStart | kFetch | kCapture | kAnswer, nullptr,
+        {"--deadline", "S", kStart | kFetch | kStops | kCapture | kAnswer, nullptr,
          "seconds from the start until the participant is terminated; others: seconds until the end (required)",
          [](Options& o, const std::string& v) { o.deadline_ns = seconds_in_ns("--deadline", v, false); }},
         {"--grace", "S", kStart, "2", "seconds from SIGTERM to SIGKILL",
          [](Options& o, const std::string& v) { o.grace_ns = seconds_in_ns("--grace", v, true); }},
         {"--cpus", "LIST", kStart, nullptr, "pin the participant to these CPUs, such as 0,2-3",
          [](Options& o, const std::string& v) { o.cpus = cpu_list("--cpus", v); }},
-        {"--own-cpus", "LIST", kStart, nullptr, "pin the supervisor to these CPUs",
+        {"--own-cpus", "LIST", kStart | kStops, nullptr, "pin the supervisor to these CPUs",
          [](Options& o, const std::string& v) { o.own_cpus = cpu_list("--own-cpus", v); }},
         {"--capabilities", "kubernetes|keep", kStart, "kubernetes",
          "capabilities of the participant: a default container's, or all current ones",
@@ -149,6 +149,9 @@ const std::vector<Option>& table() {
              o.memory_interval_ns = integer("--memory-interval-ms", v, 3'600'000) * 1'000'000;
          }},
 
+        {"--cgroup", "DIR", kStops, nullptr, "cgroup to watch (required); repeatable",
+         [](Options& o, const std::string& v) { o.cgroups.push_back(v); }},
+
         {"--interface", "NAME", kPackets, nullptr, "interface to capture (required), or for multicast",
          [](Options& o, const std::string& v) { o.interface = v; }},
         {"--count", "N", kCapture | kAsk, "32", "packets to capture at most, or datagrams to send",
@@ -197,9 +200,10 @@ const Option& find(const std::string& name, int command, const std::string& comm
 void check_required(const Options& options) {
     const int command = commands().at(options.command);
     if (command == kCapture && options.interface.empty()) usage_error("capture requires --interface NAME");
+    if (command == kStops && options.cgroups.empty()) usage_error("stops requires --cgroup DIR");
     if (command == kAsk && options.to.empty()) usage_error("ask requires --to ADDRESS:PORT");
     if ((command & (kStart | kFetch)) && options.dir.empty()) usage_error(options.command + " requires --dir DIR");
-    if (command & (kStart | kFetch | kCapture | kAnswer) && options.deadline_ns == 0)
+    if (command & (kStart | kFetch | kStops | kCapture | kAnswer) && options.deadline_ns == 0)
         usage_error(options.command + " requires --deadline S");
     if ((command & kStart) && options.program.empty()) usage_error(options.command + " requires a program after --");
 }
@@ -267,6 +271,7 @@ std::string help_text() {
            "  k8sdds-supervisor fetch --dir DIR --deadline S         Wait for an attended run and print its files.\n"
            "  k8sdds-supervisor facts                                Print facts about this pod and its host as JSON.\n"
            "  k8sdds-supervisor processes                            Print the CPU time of all visible processes as JSON.\n"
+           "  k8sdds-supervisor stops --cgroup DIR --deadline S      Print when the CPU limits of cgroups stopped them.\n"
            "  k8sdds-supervisor capture --interface NAME --deadline S  Print the packets that leave by an interface as pcap.\n"
            "  k8sdds-supervisor answer --deadline S                  Answer datagrams of ask with the address they came from.\n"
            "  k8sdds-supervisor ask --to ADDRESS:PORT                Send known datagrams and print what was answered.\n"
@@ -286,10 +291,12 @@ std::string help_text() {
     section("pause, run and attend:", kPause | kStart);
     section("pause:", kPause);
     section("run, attend and fetch:", kStart | kFetch);
-    section("run, attend, fetch, capture and answer:", kStart | kFetch | kCapture | kAnswer);
+    section("run, attend, fetch, stops, capture and answer:", kStart | kFetch | kStops | kCapture | kAnswer);
+    section("run, attend and stops:", kStart | kStops);
     section("run and attend:", kStart);
     section("run:", kRun);
     section("attend:", kAttend);
+    section("stops:", kStops);
     section("capture, answer and ask:", kPackets);
     section("capture and ask:", kCapture | kAsk);
     section("answer and ask:", kAnswer | kAsk);

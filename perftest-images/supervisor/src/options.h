@@ -9,7 +9,7 @@
 namespace k8sdds {
 
 struct Options {
-    std::string command;  // pause, run, attend, fetch, facts, capture, answer, ask, help, version
+    std::string command;  // pause, run, attend, fetch, facts, processes, stops, capture, answer, ask, help, version
 
     // pause, run, attend
     std::vector<std::string> join_cgroups;
@@ -22,12 +22,12 @@ struct Options {
 
     // run, attend, fetch
     std::string dir;
-    std::int64_t deadline_ns = 0;  // capture and answer, too
+    std::int64_t deadline_ns = 0;  // stops, capture and answer, too
 
     // run, attend
     std::int64_t grace_ns = 0;
     std::vector<int> cpus;
-    std::vector<int> own_cpus;
+    std::vector<int> own_cpus;  // stops, too
     bool drop_capabilities = false;
     bool cgroup_is_pod = false;
     int realtime_priority = 0;  // of SCHED_FIFO; 0: the normal scheduler
@@ -43,6 +43,9 @@ struct Options {
 
     // attend
     std::vector<std::string> forget;
+
+    // stops
+    std::vector<std::string> cgroups;
 
     // capture, answer, ask
     std::string interface;

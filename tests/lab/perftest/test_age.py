@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from perftest_tools import end_all, tool
 
 from k8sdds.results import arrivals as log_of_arrivals
+from k8sdds.results import slow_samples
 
 Arrivals = list[tuple[int, int]]
 """When each sample arrived and when it was due, in ns."""
@@ -181,6 +182,33 @@ def test_every_sample_is_logged_when_it_arrives(perftest, tmp_path, middleware):
     assert [one.at_us for one in logged] == sorted(one.at_us for one in logged)
     first, last = result["first_sample_monotonic_ns"] // 1000, result["last_sample_monotonic_ns"] // 1000
     assert first - 1 <= logged[0].at_us <= logged[-1].at_us <= last + 1
+
+
+def test_the_slowest_samples_are_logged_when_they_arrive(perftest, tmp_path):
+    publisher, subscriber = perftest.begin(
+        pub=("-pacedTest", "-pubRate", "2000:sleep"), sub=("-slowFile", tmp_path / slow_samples.FILE), time=1
+    )
+    publisher.wait_for_phase("M")
+    publisher.stop()
+    time.sleep(STALL_S)
+    until_us = time.monotonic_ns() // 1000
+    publisher.signal(signal.SIGCONT)
+    end_all(publisher, subscriber)
+    slow, result = slow_samples.of_subscriber(tmp_path), subscriber.k8sdds
+    assert 0 < len(slow) <= result["received"] / 100
+    assert max(one.delay_us for one in slow) == result["one_way_ns"]["max"] // 1000
+    # Hundreds of samples were due in the stall, and the slowest of them were due at its start.
+    assert all(one.at_us - one.delay_us < until_us < one.at_us for one in slow)
+
+
+@pytest.mark.parametrize(("rate", "written"), [(100, False), (2000, True)])
+def test_few_samples_have_no_slowest_percent(perftest, tmp_path, rate, written):
+    perftest.pair(
+        pub=("-pacedTest", "-pubRate", f"{rate}:sleep"),
+        sub=("-slowFile", tmp_path / slow_samples.FILE),
+        time=0.5,
+    )
+    assert bool(slow_samples.of_subscriber(tmp_path)) == written
 
 
 def test_what_is_too_long_to_be_logged_is_refused(perftest, tmp_path):

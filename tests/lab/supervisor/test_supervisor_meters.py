@@ -349,6 +349,41 @@ def test_memory_and_throttling_of_v1_cgroups(supervisor, new_cgroup):
     assert small["cgroup_memory_peak_bytes"] < 32_000_000
 
 
+def test_stops_of_a_cgroup(supervisor, new_cgroup):
+    cpu = new_cgroup("cpu")
+    if not (cpu / "cpu.cfs_quota_us").exists():
+        pytest.skip("no CFS bandwidth control on this host")
+    (cpu / "cpu.cfs_period_us").write_text("20000")
+    (cpu / "cpu.cfs_quota_us").write_text("5000")
+    argv = [supervisor.path, "stops", "--cgroup", str(cpu), "--deadline", "60"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(argv, **pipes) as watch:
+        assert watch.stderr.readline() == b"ready\n"
+        since_us = time.monotonic_ns() // 1000
+        core = str(min(os.sched_getaffinity(0)))
+        # On one core, the times of stops add up.
+        code = PHASES + "mark(b'M'); burn(0.2); mark(b'E')"
+        meters(supervisor.python(code, "--join-cgroup", str(cpu), "--cpus", core, "--own-cpus", core))
+        (stops,) = json.loads(watch.communicate()[0])
+    stopped_ns = int(dict(map(str.split, (cpu / "cpu.stat").read_text().splitlines()))["throttled_time"])
+    assert sum(end - begin for begin, end in stops) * 1000 >= stopped_ns > 0
+    times = [moment for stop in stops for moment in stop]
+    assert times == sorted(times)
+    assert since_us <= times[1] and times[-1] <= time.monotonic_ns() // 1000
+
+
+def test_stops_need_a_cgroup_with_the_controller(supervisor, new_cgroup):
+    def refused(*options):
+        argv = [supervisor.path, "stops", "--deadline", "1", *options]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+        return done.returncode, done.stderr
+
+    assert refused() == (2, "k8sdds-supervisor: stops requires --cgroup DIR; see k8sdds-supervisor --help\n")
+    memory = new_cgroup("memory")
+    missing = f"{memory}/cpu.stat does not contain the time for which a limit stopped it"
+    assert refused("--cgroup", str(memory)) == (3, f"k8sdds-supervisor: {missing}\n")
+
+
 def test_pressure_of_v2_cgroups(supervisor, new_cgroup):
     cpu, unified = new_cgroup("cpu"), new_cgroup("unified")
     if not (unified / "cpu.pressure").exists():

@@ -39,7 +39,7 @@ from k8sdds.perftest import log
 from k8sdds.perftest import output as perftest_output
 from k8sdds.report import caveats, summary, tables
 from k8sdds.report import content as contents
-from k8sdds.results import histograms, link_statistics, tidy
+from k8sdds.results import histograms, link_statistics, slow_samples, tidy
 from k8sdds.results.record import impossible_value
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
@@ -226,6 +226,11 @@ def _record(name: str, participant: str) -> Callable[[bytes, Path], object]:
             return json.dumps(recording.record(), allow_nan=False)
 
     return read
+
+
+def _slow_samples(data: bytes, folder: Path) -> object:
+    (folder / slow_samples.FILE).write_bytes(data)
+    return slow_samples.of_subscriber(folder)
 
 
 def _outage(name: str) -> Callable[[bytes, Path], object]:
@@ -464,6 +469,7 @@ READERS = [
     Reader("readings", corpus("readings"), _readings, damage.lines_of, prepare=_run_folder),
     Reader("summary", _recorded("paced/sub0/stdout"), _record("stdout", "sub0"), damage.json_of, prepare=_recording),
     Reader("meters", _recorded("paced/pub0/meters.json"), _record("meters.json", "pub0"), damage.json_of, prepare=_recording),
+    Reader("slow samples", lambda: [b"publisher,at_us,delay_us\n0,2000,900\n"], _slow_samples, damage.bytes_of),
     Reader("arrivals", _recorded("outage/sub0/arrivals.csv"), _outage("sub0/arrivals.csv"), damage.bytes_of),
     Reader("outage", _recorded("outage/outage.json"), _outage("outage.json"), damage.json_of),
     Reader("links-over-time", _recorded("outage/links.json"), _outage("links.json"), damage.json_of),
