@@ -114,7 +114,7 @@ def unsupported(cell: Cell) -> str | None:
 
 def _unsupported_limits(cell: Cell) -> str | None:
     """Return why the CPU limits of a cell contradict each other or have no effect, or None."""
-    limits = cell.cpu_limits
+    limits = cell.cpu_resources
     if limits and cell.realtime_priority:
         keys = "cpu_quota and cpu_request apply"
         return f"{keys} to the normal scheduler only: leave them out, or set realtime_priority to 0"

@@ -16,7 +16,7 @@ from k8sdds.model.link import Link
 from k8sdds.model.link_choice import LinkChoices
 from k8sdds.model.settings import MAX_NODES, NO_TUNING, DevShm, Layout, NoneText, Number, Placement
 from k8sdds.model.workload_settings import WorkloadSettings
-from k8sdds.system.cgroups import CPU_REQUEST, CpuLimits
+from k8sdds.system.cgroups import CPU_REQUEST, CpuResources
 
 MAX_DEFAULT_NODES = 10
 """Nodes of a lab by default; the study's cluster had ten workers."""
@@ -134,7 +134,7 @@ class MachineSettings(WorkloadSettings):
     cpu_period_ms: Annotated[
         float, Number, Axis(POD, lambda v: f"CPU period {v:g} ms", since=5, any_in_claims=True)
     ] = Field(
-        default=CpuLimits.period_ms,
+        default=CpuResources.period_ms,
         ge=1,
         le=1000,
         description="period of that limit: a pod that has used `cpu_quota` × `cpu_period_ms` of CPU time waits until"

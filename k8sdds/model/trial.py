@@ -19,7 +19,7 @@ from k8sdds.model.link import STANDARD_MTU
 from k8sdds.model.machine_settings import MachineSettings, usual_nodes
 from k8sdds.model.settings import HOST, SAME_NODE, SHARED_MEMORY
 from k8sdds.model.workload_settings import usual_discovery, usual_qos
-from k8sdds.system.cgroups import CPU_REQUEST, CpuLimits
+from k8sdds.system.cgroups import CPU_REQUEST, CpuResources
 from k8sdds.system.strict import Strict
 
 MAX_LOSS_PERCENT = 50.0
@@ -255,15 +255,15 @@ class Cell(MachineSettings):
         return self.participants + self.services + self.loads
 
     @property
-    def cpu_limits(self) -> CpuLimits:
-        """What the CPU time of each participant's pod is limited to."""
-        return CpuLimits(self.cpu_quota, self.cpu_period_ms, self.cpu_burst_ms, self.cpu_request)
+    def cpu_resources(self) -> CpuResources:
+        """The CPU limit and request of each participant's pod."""
+        return CpuResources(self.cpu_quota, self.cpu_period_ms, self.cpu_burst_ms, self.cpu_request)
 
-    def cpu_limits_of(self, pod: str) -> CpuLimits:
-        """Return the limits of a pod. The pods of services and of the background have the usual request."""
+    def cpu_resources_of(self, pod: str) -> CpuResources:
+        """Return the limit and request of a pod. The pods of services and of the background have the usual request."""
         if pod in {participant.name for participant in self.participants}:
-            return self.cpu_limits
-        return CpuLimits(request=CPU_REQUEST if self.cpu_request else None)
+            return self.cpu_resources
+        return CpuResources(request=CPU_REQUEST if self.cpu_request else None)
 
     @property
     def discovery_kind(self) -> str:

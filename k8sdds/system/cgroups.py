@@ -29,11 +29,11 @@ SHARES_OF_CPU = 1024
 
 
 @dataclass(frozen=True)
-class CpuLimits:
-    """What the kernel limits the CPU time of a pod to."""
+class CpuResources:
+    """The CPU limit of a pod and its request, as `resources` of a container in Kubernetes."""
 
     quota: float | None = None
-    """Number of CPUs."""
+    """Number of CPUs that it may use at most; None without a limit."""
     period_ms: float = 100.0
     """Period of the quota, by default that of the kernel and of Kubernetes."""
     burst_ms: float = 0.0
@@ -42,8 +42,8 @@ class CpuLimits:
     """Number of CPUs that it has at least, in proportion to the requests of others, if all are busy."""
 
     def __bool__(self) -> bool:
-        """Return whether any limit is set."""
-        return self != CpuLimits()
+        """Return whether a limit or a request is set."""
+        return self != CpuResources()
 
     @property
     def quota_us(self) -> int | None:
@@ -139,7 +139,7 @@ class PodCgroups:
         """The top folders of the campaign, which `clean` must remove with everything below."""
         return [str(folder) for folder in self._roots.values()]
 
-    def create(self, pod: str, limits: CpuLimits) -> list[Path]:
+    def create(self, pod: str, limits: CpuResources) -> list[Path]:
         """Create the cgroups of a pod and return their folders; empty if cgroups are not permitted.
 
         Raises PrerequisiteError if its limits cannot be set.
@@ -160,7 +160,7 @@ class PodCgroups:
             self._limit(pod, limits)
         return folders
 
-    def _limit(self, pod: str, limits: CpuLimits) -> None:
+    def _limit(self, pod: str, limits: CpuResources) -> None:
         version = self.own.version
         root = self._roots.get("cpu" if version == "v1" else UNIFIED)
         if root is None:

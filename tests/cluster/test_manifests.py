@@ -11,7 +11,7 @@ from k8sdds.middleware.connext import SERVICE as CONNEXT
 from k8sdds.middleware.connext import settings
 from k8sdds.middleware.fastdds import SERVER as FASTDDS
 from k8sdds.middleware.zenoh import ROUTER as ZENOH
-from k8sdds.system.cgroups import CpuLimits
+from k8sdds.system.cgroups import CpuResources
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.versions import PERFTEST_IMAGE
@@ -26,7 +26,7 @@ def test_objects_pass_strict_validation_and_pod_security(
     path = f"{CORE}/namespaces/{name}/pods"
     sharing = Slot("shared-memory", "all", "", False, sharing=("pub0", "sub0"))
     for slot in (
-        Slot("pub0", "pub", "somewhere", False, CpuLimits(0.5)),
+        Slot("pub0", "pub", "somewhere", False, CpuResources(0.5)),
         Slot("sub0", "sub", "", False),
         sharing,
     ):

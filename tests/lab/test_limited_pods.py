@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.system import cgroups
-from k8sdds.system.cgroups import CpuLimits, PodCgroups
+from k8sdds.system.cgroups import CpuResources, PodCgroups
 from tests.conftest import Command
 from tests.measuring import experiment, measured
 
@@ -54,7 +54,12 @@ BUSY = """\
 def test_a_pod_has_only_its_own_limits() -> None:
     pods = PodCgroups(f"test-{os.getpid()}", limited=True)
     try:
-        for limits in (CpuLimits(0.1, 100, 10), CpuLimits(0.1, 10), CpuLimits(request=0.5), CpuLimits()):
+        for limits in (
+            CpuResources(0.1, 100, 10),
+            CpuResources(0.1, 10),
+            CpuResources(request=0.5),
+            CpuResources(),
+        ):
             folders = pods.create("pod0", limits)
             found = {
                 file.name: file.read_text().strip() for folder in folders for file in folder.glob("cpu.*")

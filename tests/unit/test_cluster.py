@@ -15,7 +15,7 @@ from k8sdds.campaign import experiments
 from k8sdds.kubernetes.client import ApiError
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import UNKNOWN
-from k8sdds.system.cgroups import CpuLimits
+from k8sdds.system.cgroups import CpuResources
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, selection
 from k8sdds.testbeds.cluster import discovery, installed, links, namespace, placement, pods, preflight
@@ -158,7 +158,7 @@ def test_memory_and_cpu_follow_the_cells() -> None:
     small = pods.memory_bytes([cell()])
     large = pods.memory_bytes([cell(), cell(payload_bytes=2**20)])
     assert small[0] < large[0] < large[1]
-    slot = pods.Slot("pub0", "pub", "n1", False, CpuLimits(0.5))
+    slot = pods.Slot("pub0", "pub", "n1", False, CpuResources(0.5))
     pod = pods.pod("x", slot, IMAGE, "c", large)
     limits = pod["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"memory": "640Mi", "cpu": "500m"}

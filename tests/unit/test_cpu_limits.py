@@ -15,7 +15,7 @@ from k8sdds.model.experiment import Sweep
 from k8sdds.model.trial import Cell
 from k8sdds.recommend.evidence import describe_choice
 from k8sdds.system import cgroups
-from k8sdds.system.cgroups import CpuLimits, PodCgroups
+from k8sdds.system.cgroups import CpuResources, PodCgroups
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.strict import explain
 from k8sdds.testbeds.cluster import preflight
@@ -74,13 +74,13 @@ def test_a_burst_can_be_as_long_as_the_cpu_time_of_a_period(hundredths: int) -> 
 
 
 def test_the_files_of_cgroups() -> None:
-    limits = CpuLimits(quota=0.3, period_ms=20, burst_ms=5, request=0.25)
+    limits = CpuResources(quota=0.3, period_ms=20, burst_ms=5, request=0.25)
     v1 = {"cpu.cfs_period_us": 20000, "cpu.cfs_quota_us": 6000, "cpu.cfs_burst_us": 5000, "cpu.shares": 256}
     assert limits.files("v1") == {name: str(value) for name, value in v1.items()}
     # 256 shares are a weight of 10, as in the documentation of the kubelet.
     assert limits.files("v2") == {"cpu.max": "6000 20000", "cpu.max.burst": "5000", "cpu.weight": "10"}
-    assert CpuLimits(request=0.25).files("v1") == {"cpu.shares": "256"}
-    assert CpuLimits().files("v1") == CpuLimits().files("v2") == {}
+    assert CpuResources(request=0.25).files("v1") == {"cpu.shares": "256"}
+    assert CpuResources().files("v1") == CpuResources().files("v2") == {}
 
 
 def test_claims_name_limits_as_experiments_do() -> None:
@@ -106,12 +106,12 @@ def test_pods_with_limits_are_below_the_root_of_v2(
     limited.mkdir()
     (limited / "cgroup.controllers").write_text("memory cpu" if enabled else "memory")
     monkeypatch.setattr(cgroups, "hierarchies", lambda: [("unified", own, tmp_path)])
-    assert PodCgroups("test", limited=False).create("free", CpuLimits()) == [own / "k8sdds-test" / "free"]
+    assert PodCgroups("test", limited=False).create("free", CpuResources()) == [own / "k8sdds-test" / "free"]
     pods = PodCgroups("test", limited=True)
-    assert pods.create("free", CpuLimits()) == [limited / "free"]
+    assert pods.create("free", CpuResources()) == [limited / "free"]
     why = "this kernel has no cpu.max" if enabled else "cgroup.subtree_control does not contain cpu"
     with pytest.raises(PrerequisiteError, match=why):
-        pods.create("pod0", CpuLimits(0.5))
+        pods.create("pod0", CpuResources(0.5))
     assert (limited / "pod0").is_dir()
     assert (limited / "cgroup.subtree_control").exists() == enabled
     assert not (tmp_path / "cgroup.subtree_control").exists()

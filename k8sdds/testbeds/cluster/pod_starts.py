@@ -21,7 +21,7 @@ from k8sdds.model.ip_families import address_of
 from k8sdds.model.measurement import Inputs, Launch, ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command, output
-from k8sdds.system.cgroups import CpuLimits
+from k8sdds.system.cgroups import CpuResources
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.parallel import in_threads
 from k8sdds.testbeds.cluster import pods, trial_run
@@ -60,7 +60,7 @@ def measure(pool: PodPool, cell: Cell, slots: Iterable[Slot], folder: Path, exec
         return
     running = {slot.participant: slot for slot in slots}
     nodes = list(dict.fromkeys(pool.pod(slot).node for slot in running.values()))
-    own = replace(next(iter(running.values())), node=nodes[0], cpu_limits=CpuLimits(), sysctls=())
+    own = replace(next(iter(running.values())), node=nodes[0], cpu_resources=CpuResources(), sysctls=())
     pair: dict[Participant, str] = {}
     bodies = []
     for participant in PAIR if _dds(cell) else ():

@@ -14,7 +14,7 @@ from k8sdds.model.settings import SHARED_MEMORY
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
 from k8sdds.networks import find
 from k8sdds.system import processes
-from k8sdds.system.cgroups import CPU_REQUEST, CpuLimits
+from k8sdds.system.cgroups import CPU_REQUEST, CpuResources
 
 SUPERVISOR = "/opt/k8sdds/k8sdds-supervisor"
 PERFTEST = "/opt/k8sdds/k8sdds-perftest"
@@ -41,7 +41,7 @@ class Slot:
     """Name of the node; empty if the scheduler selects one without participants of the opposite role."""
     host: bool
     """Whether the pod uses the node's own network."""
-    cpu_limits: CpuLimits = field(default_factory=CpuLimits)
+    cpu_resources: CpuResources = field(default_factory=CpuResources)
     capabilities: tuple[str, ...] = ()
     """Linux capabilities that the pod has; none unless a trial requests them."""
     sharing: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Slot:
             role="all" if cell.in_one_pod else participant.short_role,
             node=node,
             host=host,
-            cpu_limits=cell.cpu_limits_of(participant.name),
+            cpu_resources=cell.cpu_resources_of(participant.name),
             capabilities=middleware.capabilities(cell),
             sharing=tuple(member.name for member in members),
             interface=find(cell.network).pod_interface,
@@ -174,10 +174,10 @@ def _container(
     name: str, slot: Slot, image: str, memory: tuple[int, int], extra_mounts: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     request, limit = map(_quantity, memory)
-    quota = slot.cpu_limits.quota
+    quota = slot.cpu_resources.quota
     limits = {"memory": limit} | ({} if quota is None else {"cpu": _cpus(quota)})
     # A request above the limit is refused.
-    cpus = slot.cpu_limits.request or min(CPU_REQUEST, quota or CPU_REQUEST)
+    cpus = slot.cpu_resources.request or min(CPU_REQUEST, quota or CPU_REQUEST)
     added = {"add": list(slot.capabilities)} if slot.capabilities else {}
     return {
         "name": name,

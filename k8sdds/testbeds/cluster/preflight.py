@@ -19,7 +19,7 @@ from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.policies import API_GROUP
 from k8sdds.system import perf
-from k8sdds.system.cgroups import CpuLimits
+from k8sdds.system.cgroups import CpuResources
 from k8sdds.system.errors import InputError, Problem
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
@@ -69,7 +69,7 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     if cell.shows_path and cell.dev_shm == "shared":
         what = f"{label}: pods would share the /dev/shm of their node, in which k8sdds leaves no files"
         yield what, "set networks to host, which measures containers of one pod, or use --testbed lab"
-    for name, value in (("cpu_period_ms", CpuLimits.period_ms), ("cpu_burst_ms", CpuLimits.burst_ms)):
+    for name, value in (("cpu_period_ms", CpuResources.period_ms), ("cpu_burst_ms", CpuResources.burst_ms)):
         if getattr(cell, name) != value:
             what = (
                 f"{name}: the kubelet of a node has one period for all pods (cpuCFSQuotaPeriod), and no burst"

@@ -17,7 +17,7 @@ from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.common import kube_proxy
 from k8sdds.system import kernel_features, perf
-from k8sdds.system.cgroups import CpuLimits, PodCgroups
+from k8sdds.system.cgroups import CpuResources, PodCgroups
 from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Feature
 from k8sdds.system.sandbox import unprivileged_remedy
@@ -39,7 +39,7 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
     cell_of = {feature: cell for cell in labs.values() for feature in needed_features(cell)}
     cell_of |= {feature: cell for cell in cells for feature in _process_features(cell)}
     missing = kernel_features.probe(cell_of).missing
-    limits = [cell.cpu_limits for cell in labs.values() if cell.cpu_limits]
+    limits = [cell.cpu_resources for cell in labs.values() if cell.cpu_resources]
     return [
         *(perf.problems() if any(cell.profile for cell in cells) else []),
         *_limit_problems(limits),
@@ -70,7 +70,7 @@ def _contradictions(cell: Cell) -> Iterator[tuple[str, str]]:
     network = find(cell.network)
     if network.cluster_engine(cell.network_options.get("engine")):
         yield "the lab does not have this engine", elsewhere
-    if cell.cpu_limits and not make_plan(cell).datapath.in_pods:
+    if cell.cpu_resources and not make_plan(cell).datapath.in_pods:
         names = "cpu_quota" if cell.cpu_quota else "cpu_request"
         yield f"{names} needs pods, but this network has none", f"remove {names}, or this network"
     if cell.policies and not network.lab_policies:
@@ -187,7 +187,7 @@ def tuning_problems(names: Iterable[str]) -> list[Problem]:
     return problems
 
 
-def _limit_problems(limits: Sequence[CpuLimits]) -> list[Problem]:
+def _limit_problems(limits: Sequence[CpuResources]) -> list[Problem]:
     """Check, with temporary cgroups, whether these CPU limits can be set on this machine."""
     if not limits:
         return []

@@ -132,7 +132,7 @@ class Lab(Testbed):
         """Build and verify the missing lab networks of these cells."""
         cells = list(cells)
         if self._pod_cgroups is None:
-            self._pod_cgroups = self._begin(any(cell.cpu_limits for cell in cells))
+            self._pod_cgroups = self._begin(any(cell.cpu_resources for cell in cells))
         for cell in cells:
             if key_of(cell) not in self.networks:
                 with self.discarding_failed(cell):
@@ -178,7 +178,7 @@ class Lab(Testbed):
         self._record.plans[name] = cell.model_dump_json()
         records.write(self._record)
         pods = plan.datapath.attachments if plan.datapath.in_pods else ()
-        cgroups = {pod: self._pod_cgroups.create(f"{name}-{pod}", cell.cpu_limits_of(pod)) for pod in pods}
+        cgroups = {pod: self._pod_cgroups.create(f"{name}-{pod}", cell.cpu_resources_of(pod)) for pod in pods}
         lab_network.build(cgroups, self._emulation(plan))
         self._record.pods[name] = lab_network.pods
         records.write(self._record)

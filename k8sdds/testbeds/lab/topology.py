@@ -36,7 +36,7 @@ def key_of(cell: Cell) -> Key:
         cell.network_mode,
         cell.link,
         cell.uses_network,
-        cell.cpu_limits,
+        cell.cpu_resources,
         cell.dev_shm,
         services_of(cell),
         topology_of(cell),
