@@ -199,7 +199,7 @@ def _engines(network: Network, capabilities: Capabilities) -> Diagnosis:
 def _resources() -> Iterator[Diagnosis]:
     from k8sdds.system import cgroups
     from k8sdds.testbeds import core_layout
-    from k8sdds.testbeds.lab import facts
+    from k8sdds.testbeds.lab import facts, preflight
 
     cores = len(core_layout.available())
     yield _checked(
@@ -219,7 +219,15 @@ def _resources() -> Iterator[Diagnosis]:
         "cgroups",
         writable,
         own.version + ("" if writable else ", not writable: CPU time is read from /proc"),
-        "run as root to use cgroups for pods and CPU quotas",
+        "run as root to use cgroups for pods",
+        required=False,
+    )
+    obstacles = preflight.limit_problems([cgroups.CpuResources(quota=0.5)])
+    yield _checked(
+        "CPU limits of pods",
+        not obstacles,
+        obstacles[0].what if obstacles else "can be set",
+        obstacles[0].remedy if obstacles else "",
         required=False,
     )
     for interference in facts.interference():

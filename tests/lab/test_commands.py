@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.system import cgroups
 from tests.conftest import NOBODY, Command
 
 
@@ -94,12 +95,12 @@ def test_doctor_checks_the_prerequisites_of_this_machine(k8sdds: Command, user: 
     assert findings["network weavenet"]["ok"]
     assert all(row["remedy"] for row in findings.values() if not row["ok"])
     assert "can be created" in findings["namespaces"]["says"]
+    if "cpu" in cgroups.own_cgroup().folders:
+        assert findings["CPU limits of pods"]["ok"] == (user is None)
 
 
 def test_clean_keeps_objects_that_k8sdds_did_not_create(k8sdds: Command) -> None:
     """A namespace and a cgroup with similar names remain."""
-    from k8sdds.system import cgroups
-
     folders = [folder / "k8sdds-foreign" for folder in cgroups.own_cgroup().folders.values()]
     subprocess.run(["ip", "netns", "add", "k8sdds-foreign"], check=True)
     try:

@@ -42,7 +42,7 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
     limits = [cell.cpu_resources for cell in labs.values() if cell.cpu_resources]
     return [
         *(perf.problems() if any(cell.profile for cell in cells) else []),
-        *_limit_problems(limits),
+        *limit_problems(limits),
         *tuning_problems(cell.tuning for cell in cells if cell.tuning != NO_TUNING),
         *(
             Problem(
@@ -187,7 +187,7 @@ def tuning_problems(names: Iterable[str]) -> list[Problem]:
     return problems
 
 
-def _limit_problems(limits: Sequence[CpuResources]) -> list[Problem]:
+def limit_problems(limits: Sequence[CpuResources]) -> list[Problem]:
     """Check, with temporary cgroups, whether these CPU limits can be set on this machine."""
     if not limits:
         return []
