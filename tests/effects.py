@@ -45,6 +45,7 @@ def _on_node(facts: Facts, action: Action) -> Facts:
     values = dict(facts.values)
     values |= [("marker", name) for name in _found(r"^echo (\S+) >/etc/k8sdds/cluster.new$", action)]
     values |= [("kube_proxy", mode) for mode in _found(r'^ "mode": "(\w+)"', action)]
+    values |= [("cpu_manager", policy) for policy in _found(r'"policyName":"(\w+)"\' \$state$', action)]
     links = {path: target for target, path in _found(r"; ln -sfn (\S+) (\S+)$", action)}
     new = {
         "file": _files(action),

@@ -24,6 +24,7 @@ PHASES = (
     objects.metrics_server,
     kubernetes.images,
     kubeadm.join,
+    kubeadm.cpu_manager,
     kubeadm.wait_for_nodes,
     label,
     taint,

@@ -184,6 +184,14 @@ def _kube_proxy(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]
         )
 
 
+def _cpu_manager(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
+    """Check that there is a core for pods besides the one that the CPU manager keeps."""
+    if profile.kubernetes.cpu_manager == "static" and facts.number("cpus") == 1:
+        yield Problem(
+            "has one core, and kubernetes.cpu_manager: static needs two", "use the policy none", input=True
+        )
+
+
 def _network(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     network = profile.network
     if obstacle := network_install.families_obstacle(profile):
@@ -366,6 +374,7 @@ CHECKS: tuple[Callable[[Profile, Node, Facts], Iterator[Problem]], ...] = (
     _sizes,
     _network,
     _kube_proxy,
+    _cpu_manager,
     _ranges,
     _foreign_cluster,
     _lost_data,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -30,6 +31,12 @@ class Kubernetes(Strict):
         default="iptables",
         description="how kube-proxy translates the addresses of Services: rules in iptables or nftables, or IPVS;"
         " deploy changes it on an existing cluster, but not from or to `ipvs`",
+    )
+    cpu_manager: Literal["none", "static"] = Field(
+        default="none",
+        description="policy of the kubelets' CPU manager: `static` gives pods whose CPU limit and request are the same"
+        " whole number (`cpu_quota` and `cpu_request` of an experiment) cores of their own, and keeps the first core of"
+        " each node for other pods; deploy changes it on an existing cluster",
     )
     pod_cidr: ipaddress.IPv4Network = Field(
         default=ipaddress.IPv4Network("10.244.0.0/16"),

@@ -164,6 +164,19 @@ def test_memory_and_cpu_follow_the_cells() -> None:
     assert limits == {"memory": "640Mi", "cpu": "500m"}
 
 
+@pytest.mark.parametrize(
+    ("quota", "request_", "guaranteed"), [(1, 1, True), (1, 0.5, False), (None, 1, False)]
+)
+def test_pods_whose_request_is_their_limit_are_guaranteed(
+    quota: float | None, request_: float, guaranteed: bool
+) -> None:
+    slot = pods.Slot("pub0", "pub", "n1", False, CpuResources(quota, request=request_))
+    resources = pods.pod("x", slot, IMAGE, "c", pods.memory_bytes([cell()]))["spec"]["containers"][0][
+        "resources"
+    ]
+    assert (resources["requests"] == resources["limits"]) == guaranteed
+
+
 def test_a_pod_has_only_the_capabilities_that_its_trial_requests() -> None:
     def security(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         slot = pods.Slot.of(Participant("publisher"), "n1", False, cell(**changes))

@@ -324,6 +324,30 @@ def test_kube_proxy_changes_its_mode_on_a_cluster_that_runs(bundle: Bundle) -> N
     assert plan(replace(state, facts=after(state.facts, "master", [change]))) == []
 
 
+def test_the_cpu_manager_changes_its_policy_on_each_node(bundle: Bundle) -> None:
+    static = PROFILE + "kubernetes: {cpu_manager: static}\n"
+    new = [action for action in plan(desired(bundle, static)) if action.phase == "cpu manager"]
+    assert {action.node for action in new} == {node.name for node in desired(bundle).profile.nodes}
+    assert not [action for action in plan(desired(bundle)) if action.phase == "cpu manager"]
+    machines = deployed(desired(bundle))
+    for text, policy in ((static, "static"), (PROFILE, "none")):
+        (*changes, smoke) = plan(desired(bundle, text, machines))
+        assert {change.title for change in changes} == {
+            f"use the policy {policy} of the kubelet's CPU manager"
+        }
+        assert smoke.phase == "smoke test" and all("rm -f $state" in change.script for change in changes)
+        for change in changes:
+            machines = after(machines, change.node, [change])
+        assert plan(desired(bundle, text, machines)) == []
+
+
+def test_the_cpu_manager_keeps_a_core() -> None:
+    profile = parsed(PROFILE + "kubernetes: {cpu_manager: static}\n")
+    machine = facts.parse(changed(hostname="pi1", cpus="1") + "resolves\tpi1\n")
+    (problem,) = preflight.check(profile, {"pi1": machine})
+    assert "has one core" in problem.what
+
+
 def test_ipvs_needs_its_kernel_module_and_a_new_cluster() -> None:
     profile = parsed(PROFILE + "kubernetes: {kube_proxy: ipvs}\n")
     existing = {"marker": profile.name, "flag": "initialised", "kube_proxy": "iptables"}

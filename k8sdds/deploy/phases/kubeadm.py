@@ -12,7 +12,7 @@ from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.phases import proxy
 from k8sdds.deploy.phases.machine import CONTAINERD_SOCKET
-from k8sdds.deploy.phases.phase import CONTROL_PLANE, JOIN, KUBE_PROXY, on_control_plane, steps
+from k8sdds.deploy.phases.phase import CONTROL_PLANE, CPU_MANAGER, JOIN, KUBE_PROXY, on_control_plane, steps
 from k8sdds.deploy.scripts import shell
 from k8sdds.kubernetes import apply
 from k8sdds.model.kubernetes import Kubernetes
@@ -45,6 +45,12 @@ EVICTION = {
     "nodefs.inodesFree": "1%",
 }
 """Thresholds at which the kubelet of a local node evicts pods."""
+
+CPU_MANAGER_SETTINGS = {
+    "none": "",
+    "static": r"cpuManagerPolicy: static\nkubeReserved: {cpu: 100m}\n",
+}
+"""Lines of the kubelet's configuration for each policy. `static` needs reserved CPU time, whose core no pod owns."""
 
 AWAIT_API_SERVER = """\
 for second in $(seq 90); do kubectl get --raw /readyz >/dev/null 2>&1 && break; sleep 1; done
@@ -145,6 +151,17 @@ def kube_proxy(state: DesiredState, node: Node) -> list[Action]:
         + f"mv {new_config} {CONFIG_FILE}\n"
     )
     return [Action(node.name, KUBE_PROXY, f"use the mode {desired}", script, timeout_s=restart_s + 60)]
+
+
+def cpu_manager(state: DesiredState, node: Node) -> list[Action]:
+    """Change the policy of the kubelet's CPU manager, which is `none` on a node that has just joined."""
+    desired = state.profile.kubernetes.cpu_manager
+    configured = state.facts[node.name].values.get("cpu_manager") if state.is_joined(node.name) else None
+    if desired == (configured or "none"):
+        return []
+    script = shell("cpu_manager", SETTINGS=CPU_MANAGER_SETTINGS[desired], POLICY=desired)
+    title = f"use the policy {desired} of the kubelet's CPU manager"
+    return [Action(node.name, CPU_MANAGER, title, script, timeout_s=180, remedy=KUBELET_LOGS)]
 
 
 def has_argument_lists(kubernetes: Kubernetes) -> bool:

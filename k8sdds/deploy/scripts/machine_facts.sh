@@ -71,6 +71,7 @@ done
 file=/etc/k8sdds/kubeadm.yaml
 [ -f $file ] && sed -n 's/^ *"podSubnet": "\([^"]*\)".*/pod_subnets\t\1/p
   s/^ *"mode": "\([^"]*\)".*/kube_proxy\t\1/p' $file 2>/dev/null
+say cpu_manager "$(sed -n 's/^cpuManagerPolicy: *//p' /var/lib/kubelet/config.yaml 2>/dev/null)"
 say capabilities "$(awk '/^CapBnd/ { print $2 }' /proc/1/status)"
 if [ -d /proc/sys/net/bridge ] || modprobe -n br_netfilter 2>/dev/null; then say feature br_netfilter; fi
 if grep -qw overlay /proc/filesystems || modprobe -n overlay 2>/dev/null; then say feature overlay; fi

@@ -175,6 +175,9 @@ def _container(
 ) -> dict[str, Any]:
     request, limit = map(_quantity, memory)
     quota = slot.cpu_resources.quota
+    if quota and quota == slot.cpu_resources.request:
+        # The pod is of the class Guaranteed, which the kubelet can give cores of its own.
+        request = limit
     limits = {"memory": limit} | ({} if quota is None else {"cpu": _cpus(quota)})
     # A request above the limit is refused.
     cpus = slot.cpu_resources.request or min(CPU_REQUEST, quota or CPU_REQUEST)
