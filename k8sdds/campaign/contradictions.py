@@ -82,6 +82,7 @@ def unsupported(cell: Cell) -> str | None:
     reason = (
         workload.unsupported(cell)
         or _unsupported_graph(cell, workload.runs_graphs, implementation)
+        or (_unsupported_fleet(cell, implementation) if workload.starts_fleets else None)
         or implementation.unsupported(cell)
         or _unsupported_without_network(cell, implementation)
     )
@@ -139,6 +140,14 @@ def _unsupported_graph(cell: Cell, of_test: bool, implementation: middleware.Mid
         known = ", ".join(name for name, each in middleware.MIDDLEWARES.items() if each.runs_graphs)
         return f"{cell.middleware} does not run graphs: set middleware to one of {known}"
     return None
+
+
+def _unsupported_fleet(cell: Cell, implementation: middleware.Middleware) -> str | None:
+    """Return why the middleware of a cell cannot start fleets, or None."""
+    if implementation.starts_fleets:
+        return None
+    known = ", ".join(name for name, each in middleware.MIDDLEWARES.items() if each.starts_fleets)
+    return f"{cell.middleware} does not start fleets: set middleware to one of {known}"
 
 
 def _unsupported_match(name: str | None) -> str | None:

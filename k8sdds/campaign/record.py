@@ -226,6 +226,10 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     if not outputs.trial.cell.graph:
         _set_resources_of_roles(record, outputs)
     everyone = [*outputs.meters_of_role(PUBLISHER), *outputs.meters_of_role(SUBSCRIBER)]
+    if workloads.find(outputs.trial.cell.test).starts_fleets:
+        # The supervisor reads the memory of the process that starts the others.
+        record.publisher_rss_bytes = record.subscriber_rss_bytes = None
+        everyone = []
     peak = aggregate.complete_total(readings.get("memory_peak_bytes") for readings in everyone)
     record.total_rss_bytes = None if peak is None else round(peak)
     services = [outputs.meters_of(service) for service in outputs.trial.cell.services]

@@ -38,7 +38,7 @@ class K8sddsPerftest(Middleware):
     qos_option = "-qosFile"
     """Option of the program for a QoS profile."""
     reports_match = True
-    runs_graphs = True
+    runs_graphs = starts_fleets = True
     exit_reasons = PERFTEST_REASONS
     build_option = ""
     """Option of CMake with which the backend is built; empty if it is always built."""
@@ -126,13 +126,15 @@ class K8sddsPerftest(Middleware):
         if surroundings.protection is not None:
             argv += secure_options(private_folder(participant.name), surroundings.protection)
         argv += self._discovery_options(cell, participant, surroundings)
-        if participant.publishes or cell.graph:
+        if load.fleet:
+            argv += command.fleet_options(trial, load.fleet)
+        elif participant.publishes or cell.graph:
             argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
             argv += [] if cell.graph else _load_options(load)
             argv += ["-schedule", str(paths.inputs.schedule or load.schedule)] if load.schedule else []
             argv += _publish_mode_options(cell)
         timed = load.round_trips or load.loaded_latency
-        if load.on_schedule or (participant.publishes and timed):
+        if load.on_schedule or load.fleet or (participant.publishes and timed):
             argv += ["-histogramFile", str(paths.files / histograms.LOG)]
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
         argv += ["-noPrintIntervals", *_timeouts(trial)]

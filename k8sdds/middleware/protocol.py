@@ -44,6 +44,8 @@ class Middleware(Program, Protocol):
     """Whether it shares memory only within one network namespace: its addresses show which peers are on its host."""
     runs_graphs: bool = False
     """Whether its program runs the nodes of graphs."""
+    starts_fleets: bool = False
+    """Whether its program starts the members of fleets."""
     locks_shared_memory: bool = False
     """Whether it locks the memory that it shares, which needs a permission."""
     reference_bytes: int = 0

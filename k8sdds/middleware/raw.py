@@ -33,7 +33,7 @@ class Raw(K8sddsPerftest):
 
     settings = frozenset({"reliability", "message_bytes", "receive_mode", "lock_memory", "dscp"})
     reports_match = False
-    runs_graphs = False
+    runs_graphs = starts_fleets = False
 
     def __init__(self, mode: str = "") -> None:
         super().__init__(f"{BACKEND}-{mode}" if mode else BACKEND)

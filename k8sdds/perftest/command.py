@@ -21,6 +21,33 @@ few seconds. k8sdds-perftest decides itself."""
 
 
 @dataclass(frozen=True)
+class Fleet:
+    """What each participant of a discovery test starts (`-discoveryTest`)."""
+
+    processes: int
+    members: int
+    """DDS participants, or sessions of Zenoh, in each process."""
+    start_s: float
+    """In this time all members start, one after the other."""
+    steady_s: float
+    """End of the trial in which nothing new is to be found."""
+    changed: tuple[int, int] | None
+    """The first and the number of the publishers that start late, or are killed and start again."""
+    restarts: bool
+    change_s: float | None
+    """When that is; None: in the middle of the time before `steady_s`."""
+    index_limit: int | None
+
+    def changed_at_s(self, duration_s: float) -> float:
+        """Return when the change is in a trial of this length."""
+        return (duration_s - self.steady_s) / 2 if self.change_s is None else self.change_s
+
+    def of(self, programs: int) -> int:
+        """Return the number of members that some programs have."""
+        return programs * self.processes * self.members
+
+
+@dataclass(frozen=True)
 class Load:
     """What a publisher sends, in PerfTest's terms."""
 
@@ -43,6 +70,8 @@ class Load:
     period."""
     outage_s: float = 0
     """How long peers may be unreachable."""
+    fleet: Fleet | None = None
+    """Send nothing, and start members of a fleet instead."""
 
 
 def role_option(participant: Participant) -> str:
@@ -71,6 +100,18 @@ def identity_options(trial: Trial, participant: Participant) -> list[str]:
     if participant.publishes:
         return ["-pidMultiPubTest", str(participant.index), "-numSubscribers", str(trial.cell.subscribers)]
     return ["-sidMultiSubTest", str(participant.index), "-numPublishers", str(trial.cell.publishers)]
+
+
+def fleet_options(trial: Trial, fleet: Fleet) -> list[str]:
+    """Return the options of a program that starts members of a fleet, which are additions of k8sdds-perftest."""
+    most = fleet.of(max(trial.cell.publishers, trial.cell.subscribers))
+    argv = ["-discoveryTest", f"{trial.duration_s:g}", "-steady", f"{fleet.steady_s:g}"]
+    argv += ["-processes", str(fleet.processes), "-members", str(fleet.members)]
+    argv += ["-startInterval", f"{fleet.start_s / most:.6f}"] if fleet.start_s else []
+    if fleet.changed:
+        kind, (first, count) = "restart" if fleet.restarts else "late", fleet.changed
+        argv += ["-change", f"{kind}:{first}:{count}:{fleet.changed_at_s(trial.duration_s):g}"]
+    return argv + (["-indexLimit", str(fleet.index_limit)] if fleet.index_limit else [])
 
 
 def deadline_s(trial: Trial) -> float:

@@ -135,6 +135,54 @@ class _Exit(Shape):
     reason: str | None = None
 
 
+class Found(Shape):
+    """Pairs of members, and when the first and the last of them matched."""
+
+    pairs: Integer
+    matched: Integer
+    first_ns: Count = None
+    last_ns: Count = None
+
+
+class _Failure(Shape):
+    member: Integer
+    error: str
+
+
+class FleetProcess(Shape):
+    """What a process reports about the members of a fleet that it has (docs/reference/perftest.md)."""
+
+    first: Integer
+    members: Integer
+    killed: bool
+    created: Integer
+    created_ns: Integer
+    failures: list[_Failure]
+    missing: dict[str, Text]
+    found: Found
+    changed: Found
+    cpu_s: Finite
+    steady_cpu_s: Finite
+    memory_bytes: Integer
+
+
+class FleetTraffic(Shape):
+    """What the interface of a program has sent and received."""
+
+    sent_bytes: Integer
+    sent_packets: Integer
+    received_bytes: Integer
+    received_packets: Integer
+
+
+class _Fleet(Shape):
+    start_monotonic_ns: Integer
+    steady_s: Finite
+    processes: list[FleetProcess]
+    traffic: FleetTraffic | None = None
+    steady_traffic: FleetTraffic | None = None
+
+
 class Summary(Shape):
     """The `k8sdds` object that a participant prints (docs/reference/perftest.md)."""
 
@@ -173,6 +221,7 @@ class Summary(Shape):
     ended_by: Text = None
     pacer_spin_s: Number = None
     flows: list[_Flow] | None = None
+    fleet: _Fleet | None = None
 
 
 class _MeteredInterval(Shape):

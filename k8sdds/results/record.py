@@ -78,6 +78,16 @@ class Subject(BaseModel):
     pods: int | None = column("cell", "experiment", "Number of pods that were created at once", only=SOME_TESTS)
     dds: str | None = column("cell", "experiment", "Middleware with which two of these pods found each other; missing: with none",
         only=SOME_TESTS)
+    fleet_processes: int | None = column("cell", "experiment", "Processes of a fleet in each pod", only=SOME_TESTS)
+    fleet_members: int | None = column("cell", "experiment", "Members of a fleet in each process", only=SOME_TESTS)
+    fleet_start_s: float | None = column("cell", "experiment", "Time over which the members were to start", only=SOME_TESTS)
+    fleet_steady_s: float | None = column("cell", "experiment", "Last part of the trial, in which a fleet is at rest", only=SOME_TESTS)
+    fleet_change: str | None = column("cell", "experiment",
+        "What happened to publishing members: `none`, `late`, `restart-process` or `restart-pod`", only=SOME_TESTS)
+    fleet_change_s: float | None = column("cell", "experiment",
+        "Requested time of that; missing: in the middle of the time before `fleet_steady_s`", only=SOME_TESTS)
+    fleet_index_limit: int | None = column("cell", "experiment",
+        "Last participant index that members use and search; missing: as many as there are", only=SOME_TESTS)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
     outage_what: str | None = column("cell", "experiment", "What failed: `link`, `lossy`, `server`, `pod`, `agent` or `address`", only=SOME_TESTS)

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from k8sdds.model.axis import Axis, axes
 from k8sdds.workloads.capacity import Capacity
+from k8sdds.workloads.discovery import Discovery
 from k8sdds.workloads.graph import GraphTest
 from k8sdds.workloads.http import HttpRequests
 from k8sdds.workloads.iperf3 import TcpStream, UdpStream
@@ -48,6 +49,7 @@ WORKLOADS: dict[str, Workload] = {
         Latency(),
         Paced(),
         GraphTest(),
+        Discovery(),
         Outage(),
         TcpStream(),
         UdpStream(),

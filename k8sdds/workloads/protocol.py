@@ -51,6 +51,8 @@ class Workload(Protocol):
     """Whether a trial is valid although samples of a reliable topic were lost."""
     runs_graphs: bool = False
     """Whether the participants of its trials are the nodes of the cell's `graph`."""
+    starts_fleets: bool = False
+    """Whether its participants send nothing, and start processes with the members of a fleet."""
     interrupts_links: bool = False
     """Whether the testbed interrupts the link of a node in its trials."""
 

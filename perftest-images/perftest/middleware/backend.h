@@ -2,7 +2,7 @@
 // other. A publisher has some writers on each throughput topic, and a subscriber has one reader of each. In the other
 // direction there is one latency topic, with one writer in each subscriber and one reader in each publisher. A node of a
 // graph has a writer for each flow that it publishes, and a reader for each that it subscribes to. All have one announcement
-// channel.
+// channel, except the members of a fleet, which have data endpoints only.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 20;    // increase with every change of this header
+constexpr unsigned backend_interface = 21;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -130,13 +130,16 @@ constexpr size_t ip_and_udp_headers(bool ipv6) { return ipv6 ? 48 : 28; }
 // The resolved options, as a backend needs them.
 struct Settings {
     Role role = Role::publisher;
-    unsigned id = 0;                          // -pidMultiPubTest or -sidMultiSubTest; of a node: its index
+    unsigned id = 0;                          // -pidMultiPubTest or -sidMultiSubTest; of a node: its index; of a member: its number
     uint64_t nonce = 0;                       // of K8SDDS_NONCE; announcements with another one are foreign
     unsigned domain = 1;
     uint64_t data_length = 100;               // bytes of a sample, with its overhead; of a node: of the longest
     unsigned subscribers = 1, publishers = 1; // how many this process waits for; of a node: all other nodes
     bool publishes() const { return role != Role::subscriber; }
     unsigned sharing_address = 1;             // how many processes of the run may share an address
+    unsigned members = 0;                     // of a fleet in this process, of which this participant is one; 0: no fleet
+    unsigned members_at_address = 0;          // of a fleet at each address
+    unsigned index_limit = 0;                 // of a fleet: last participant index searched at an address; 0: as needed
     int64_t lease_ns = 0;                     // least time without messages after which discovery forgets a participant
     std::string nic;
     bool ipv6 = false;                        // IPv4 otherwise
@@ -161,7 +164,7 @@ struct Settings {
     bool scans = false;                       // opens the backend again for each step
     unsigned step = 0;                        // of a scan: each step has topics of its own
     unsigned topics = 1, writers = 1;         // throughput topics; writers of a publisher on each of them
-    std::vector<DataEndpoint> flow_writers, flow_readers;     // of a node, instead of those of the topics
+    std::vector<DataEndpoint> flow_writers, flow_readers;     // of a node or a member, instead of those of the topics
     bool keyed = false;                       // whether the data topics have a key
     uint32_t instances = 1;                   // written by a publisher
     QosProfile qos;
@@ -179,6 +182,8 @@ public:
     virtual void on_match() = 0;
     virtual void on_sample(const Sample&) = 0;
     virtual void on_received() = 0;
+    // An endpoint of the member with this number has matched. The endpoint's own number is never that of another one.
+    virtual void on_member(unsigned /*number*/, uint64_t /*endpoint*/) {}
 
 protected:
     ~Events() = default;
@@ -206,6 +211,7 @@ public:
     virtual std::string version() const = 0;
 
     virtual bool has_raw_modes() const { return false; }            // whether it has the modes of RawMode
+    virtual bool has_members() const { return false; }              // whether it reports which members have matched
     virtual bool has_transport(Transport transport) const { return transport == Transport::udp; }
     // Whether permissions must name the subject with its parts in the order of RFC 2253.
     virtual bool requires_subject_order() const { return false; }

@@ -68,7 +68,7 @@ void apply_test_qos(Settings& s) {
 }
 
 std::vector<DataEndpoint> data_writers(const Settings& s) {
-    if (s.role == Role::node) return s.flow_writers;
+    if (s.role == Role::node || s.members) return s.flow_writers;
     const bool publishes = s.role == Role::publisher;
     const unsigned peers = publishes ? s.subscribers : s.publishers;
     std::vector<DataEndpoint> writers;
@@ -79,7 +79,7 @@ std::vector<DataEndpoint> data_writers(const Settings& s) {
 }
 
 std::vector<DataEndpoint> data_readers(const Settings& s) {
-    if (s.role == Role::node) return s.flow_readers;
+    if (s.role == Role::node || s.members) return s.flow_readers;
     if (s.role == Role::publisher)
         return {{topic_name(s, latency_topic), s.qos.reader, s.data_length, s.subscribers, 0}};
     std::vector<DataEndpoint> readers;

@@ -47,6 +47,7 @@ static_assert(sizeof(K8sdds_KeyedSample) == sizeof(K8sdds_Sample) &&
 class CycloneDds final : public Backend {
 public:
     std::string version() const override { return CYCLONEDDS_VERSION; }
+    bool has_members() const override { return true; }
     std::string unsupported(const Settings& settings) const override { return cyclonedds_unsupported(settings); }
 
     void open(const Settings& settings, Events& events) override;
@@ -68,6 +69,8 @@ private:
     Qos endpoint_qos(const EndpointQos& e, bool writer) const;
     void create_announcement_channel();
     void create_data_endpoints();
+    using MatchedData = dds_builtintopic_endpoint_t* (*)(dds_entity_t endpoint, dds_instance_handle_t matched);
+    void on_match(MatchedData, dds_entity_t endpoint, dds_instance_handle_t matched);
     unsigned take(dds_entity_t reader);
     void take_announcements(dds_entity_t reader);
     void create_serialized_samples();
@@ -104,13 +107,15 @@ void CycloneDds::open(const Settings& settings, Events& events) {
     settings_ = settings;
     events_ = &events;
     unsetenv("CYCLONEDDS_URI");                           // only the options configure it
-    domain_ = created(dds_create_domain(settings.domain, cyclonedds_config(settings).c_str()), "domain");
+    const dds_entity_t domain = dds_create_domain(settings.domain, cyclonedds_config(settings).c_str());
+    // The members of a fleet share the domain that the first one in their process created.
+    if (!settings.members || domain != DDS_RETCODE_PRECONDITION_NOT_MET) domain_ = created(domain, "domain");
     Qos qos(dds_create_qos());
     cyclonedds_add_security(qos.get(), settings.security);
     participant_ = created(dds_create_participant(settings.domain, qos.get(), nullptr), "participant");
     batch_limit_ = settings.publishes() ? static_cast<uint64_t>(settings.qos.batch_bytes) : 0;
     dds_write_set_batch(batch_limit_ != 0);               // applies to the process: announcements are flushed
-    create_announcement_channel();
+    if (!settings.members) create_announcement_channel();
     create_data_endpoints();
 }
 
@@ -156,6 +161,7 @@ Qos CycloneDds::endpoint_qos(const EndpointQos& e, bool writer) const {
     if (writer) dds_qset_lifespan(qos.get(), duration(e.lifespan_ns));
     dds_qset_destination_order(qos.get(), e.by_source_timestamp ? DDS_DESTINATIONORDER_BY_SOURCE_TIMESTAMP
                                                                 : DDS_DESTINATIONORDER_BY_RECEPTION_TIMESTAMP);
+    if (settings_.members) dds_qset_userdata(qos.get(), &settings_.id, sizeof settings_.id);
     return qos;
 }
 
@@ -179,11 +185,11 @@ void CycloneDds::create_data_endpoints() {
         settings_.write_slice_ns = 1'000'000;
 
     dds_listener_t* listener = dds_create_listener(this);
-    dds_lset_publication_matched(listener, [](dds_entity_t, const dds_publication_matched_status_t, void* self) {
-        static_cast<CycloneDds*>(self)->events_->on_match();
+    dds_lset_publication_matched(listener, [](dds_entity_t writer, const dds_publication_matched_status_t status, void* self) {
+        static_cast<CycloneDds*>(self)->on_match(dds_get_matched_subscription_data, writer, status.last_subscription_handle);
     });
-    dds_lset_subscription_matched(listener, [](dds_entity_t, const dds_subscription_matched_status_t, void* self) {
-        static_cast<CycloneDds*>(self)->events_->on_match();
+    dds_lset_subscription_matched(listener, [](dds_entity_t reader, const dds_subscription_matched_status_t status, void* self) {
+        static_cast<CycloneDds*>(self)->on_match(dds_get_matched_publication_data, reader, status.last_publication_handle);
     });
     std::map<std::string, dds_entity_t> topics;
     const auto topic = [&](const std::string& name) {
@@ -206,11 +212,12 @@ void CycloneDds::create_data_endpoints() {
         });
     if (settings_.receive == Receive::waitset) waitset_ = created(dds_create_waitset(participant_), "waitset");
     for (const DataEndpoint& read : read_) {
-        // The listener is set when the reader is complete.
+        // The listener is set when the reader is complete. A member receives nothing, and must not miss a match.
+        dds_listener_t* const first = settings_.members ? listener : nullptr;
         const dds_entity_t reader = created(dds_create_reader(participant_, topic(read.topic),
-                                                              endpoint_qos(read.qos, false).get(), nullptr), "data reader");
+                                                              endpoint_qos(read.qos, false).get(), first), "data reader");
         readers_.push_back(reader);
-        created(dds_set_listener(reader, listener), "data listener");
+        if (!first) created(dds_set_listener(reader, listener), "data listener");
         if (settings_.receive != Receive::waitset) continue;
         created(dds_set_status_mask(reader, DDS_DATA_AVAILABLE_STATUS | DDS_SUBSCRIPTION_MATCHED_STATUS), "status mask");
         const dds_entity_t condition = created(dds_create_readcondition(reader, DDS_ANY_STATE), "read condition");
@@ -218,6 +225,22 @@ void CycloneDds::create_data_endpoints() {
     }
     dds_delete_listener(listener);
     open_.store(true);
+}
+
+// Members of a fleet recognize each other by their user data. An endpoint that has just disappeared has none.
+void CycloneDds::on_match(MatchedData matched_data, dds_entity_t endpoint, dds_instance_handle_t matched) {
+    events_->on_match();
+    dds_builtintopic_endpoint_t* const found = settings_.members ? matched_data(endpoint, matched) : nullptr;
+    if (!found) return;
+    void* data = nullptr;
+    size_t size = 0;
+    unsigned number = 0;
+    if (dds_qget_userdata(found->qos, &data, &size) && size == sizeof number) {
+        std::memcpy(&number, data, sizeof number);
+        events_->on_member(number, matched);
+    }
+    dds_free(data);
+    dds_builtintopic_free_endpoint(found);
 }
 
 void CycloneDds::create_serialized_samples() {

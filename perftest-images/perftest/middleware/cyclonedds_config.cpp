@@ -250,7 +250,7 @@ std::string cyclonedds_config(const Settings& s) {
 
     // A process uses the first free participant index, and tries to reach each peer at as many ports. A process has
     // index 0 in a pod; all participants of a trial may share one address.
-    const unsigned max_index = 9 + s.sharing_address;
+    const unsigned max_index = s.index_limit ? s.index_limit : 9 + s.sharing_address;
     std::string discovery = element("ParticipantIndex", "auto") +
                             element("MaxAutoParticipantIndex", std::to_string(max_index));
     if (!s.peers.empty()) {

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -46,6 +47,7 @@ public:
         return transport == Transport::udp || transport == Transport::shared_memory;
     }
     bool requires_subject_order() const override { return true; }
+    bool has_members() const override { return true; }
     std::string unsupported(const Settings& settings) const override { return fastdds_unsupported(settings); }
 
     void open(const Settings& settings, Events& events) override;
@@ -75,8 +77,13 @@ private:
         }
     };
 
-    void on_publication_matched(DataWriter*, const PublicationMatchedStatus&) override { events_->on_match(); }
-    void on_subscription_matched(DataReader*, const SubscriptionMatchedStatus&) override { events_->on_match(); }
+    void on_publication_matched(DataWriter*, const PublicationMatchedStatus& status) override {
+        on_match(status, status.last_subscription_handle);
+    }
+    void on_subscription_matched(DataReader*, const SubscriptionMatchedStatus& status) override {
+        on_match(status, status.last_publication_handle);
+    }
+    void on_match(const MatchedStatus&, const InstanceHandle_t& matched);
     void on_data_available(DataReader* reader) override { take(reader); }
     unsigned take(DataReader* reader);
 
@@ -116,7 +123,7 @@ void FastDds::open(const Settings& settings, Events& events) {
     participant_ = created(factory->create_participant(settings.domain, fastdds_participant(settings, user_)), "participant");
     publisher_ = created(participant_->create_publisher(PUBLISHER_QOS_DEFAULT), "publisher");
     subscriber_ = created(participant_->create_subscriber(SUBSCRIBER_QOS_DEFAULT), "subscriber");
-    create_announcement_channel();
+    if (!settings.members) create_announcement_channel();
     create_data_endpoints();
 }
 
@@ -175,6 +182,16 @@ void FastDds::create_data_endpoints() {
         waitset_->attach_condition(*samples_.back());
     }
     open_.store(true);
+}
+
+void FastDds::on_match(const MatchedStatus& status, const InstanceHandle_t& matched) {
+    events_->on_match();
+    if (!settings_.members || status.current_count_change <= 0) return;
+    const fastdds_api::rtps::GUID_t guid = fastdds_api::rtps::iHandle2GUID(matched);
+    uint64_t endpoint;                                     // what only its process has, and what no other of its endpoints has
+    std::memcpy(&endpoint, guid.guidPrefix.value + 4, 4);
+    std::memcpy(reinterpret_cast<char*>(&endpoint) + 4, guid.entityId.value, 4);
+    events_->on_member(fastdds_member(guid), endpoint);
 }
 
 void FastDds::close() {

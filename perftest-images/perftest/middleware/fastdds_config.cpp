@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
+#include <unistd.h>
 #include <tinyxml2.h>
 
 #include <algorithm>
@@ -310,7 +311,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     if (qos.transport().send_socket_buffer_size) udp->sendBufferSize = qos.transport().send_socket_buffer_size;
     if (qos.transport().listen_socket_buffer_size) udp->receiveBufferSize = qos.transport().listen_socket_buffer_size;
     // A process uses the first free participant index, and tries to reach each peer at as many ports.
-    udp->maxInitialPeersRange = 9 + s.sharing_address;
+    udp->maxInitialPeersRange = s.index_limit ? s.index_limit + 1 : 9 + s.sharing_address * std::max(s.members, 1u);
     const Interface nic = interface_of(s.nic, s.ipv6);
     // With an interface white list clients do not find a discovery server; there the locators select the interface.
     if (!nic.address.empty() && s.discovery != Discovery::server) udp->interfaceWhiteList.push_back(nic.address);
@@ -318,6 +319,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     qos.transport().user_transports.push_back(checked(udp));
     if (s.transport == Transport::shared_memory) qos.transport().user_transports.push_back(shared_memory(s));
 
+    if (s.members) fastdds_set_member(qos.wire_protocol().prefix, s.id);
     set_discovery(qos.wire_protocol().builtin, s, nic);
     fastdds_api::Duration_t& lease = qos.wire_protocol().builtin.discovery_config.leaseDuration;
     const fastdds_api::Duration_t least(static_cast<int32_t>(s.lease_ns / 1'000'000'000), 0);
@@ -325,6 +327,22 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     if (s.security.enabled()) add_security(qos, s.security);
     if (s.flow_bytes) qos.flow_controllers().push_back(flow_controller(s));
     return qos;
+}
+
+// Vendor, then what no other process has, then the number.
+void fastdds_set_member(fastdds_api::rtps::GuidPrefix_t& prefix, unsigned number) {
+    const auto now = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+    const uint64_t process = now ^ static_cast<uint64_t>(getpid()) << 24;
+    prefix.value[0] = 1;
+    prefix.value[1] = 15;
+    std::memcpy(prefix.value + 2, &process, 6);
+    std::memcpy(prefix.value + 8, &number, sizeof number);
+}
+
+unsigned fastdds_member(const fastdds_api::rtps::GUID_t& guid) {
+    unsigned number;
+    std::memcpy(&number, guid.guidPrefix.value + 8, sizeof number);
+    return number;
 }
 
 void fastdds_prepare(const Settings& s) {

@@ -96,7 +96,7 @@ std::vector<std::string> publisher_endpoints(const Settings& s) {
     if (hosts.empty()) hosts.push_back(!own.empty() ? own : s.ipv6 ? "::1" : "127.0.0.1");
     for (size_t n = 0; n < hosts.size(); ++n)
         for (unsigned id = 0; id < connected; ++id)
-            if (hosts.size() < all || id == n)
+            if (s.members ? id / s.members_at_address == n : hosts.size() < all || id == n)
                 endpoints.push_back(endpoint(s, with_brackets(hosts[n]) + ":" + std::to_string(publisher_port(s, id))));
     return endpoints;
 }
@@ -222,6 +222,7 @@ class Zenoh final : public Backend {
 public:
     std::string version() const override { return ZENOH_VERSION; }
     bool has_transport(Transport) const override { return true; }
+    bool has_members() const override { return true; }
     std::string unsupported(const Settings&) const override;
     void open(const Settings&, Events&) override;
     void close() override;
@@ -248,6 +249,7 @@ private:
     std::string presence_key(Role) const;
     Publisher publisher(const std::string& key, bool reliable);
     void subscribe(const std::string& key, ZenohBytes callback);
+    void create_announcement_channel();
     void create_publishers();
     void create_subscribers();
     void become_present();
@@ -261,6 +263,7 @@ private:
     Publisher announcements_;
     std::mutex announcing_;                               // several threads announce something
     std::atomic<unsigned> present_{0};                    // peers
+    std::atomic<uint64_t> endpoints_{0};                  // of members that have appeared
     std::mutex receiving_;                                // each link to a peer has a thread that receives
 };
 
@@ -288,7 +291,7 @@ std::string Zenoh::unsupported(const Settings& s) const {
     if (s.send_queue) return "-sendQueueSize: zenoh keeps no unacknowledged samples; remove it";
     if (s.limits.fragment != MessageLimits::library || s.limits.fragment_message)
         return "-fragmentSize: fragments of zenoh fill a message; give -messageSizeMax";
-    if (s.publishes() && s.id >= ports)
+    if (s.publishes() && s.id >= ports && s.discovery != Discovery::server)
         return (s.role == Role::node ? "-graph" : "-pidMultiPubTest") + std::string(": zenoh has a port for ") +
                std::to_string(ports) + (s.role == Role::node ? " nodes; use fewer" : " publishers; use smaller ids");
     if (s.role == Role::node && qos.batch_bytes > 0)
@@ -325,11 +328,7 @@ void Zenoh::open(const Settings& settings, Events& events) {
     session_ = k8sdds_zenoh_open(content.c_str(), own_configuration(settings).dump().c_str(),
                                  pool_bytes(settings, settings.role), failure.out());
     if (!session_) failure.raise("session");
-    announcements_ = publisher(key(topic_name(settings, announcement_topic)), true);
-    subscribe(key(topic_name(settings, announcement_topic)), [](void* self, const uint8_t* data, size_t length, bool) {
-        Zenoh& zenoh = *static_cast<Zenoh*>(self);
-        if (const auto a = read_control_message(data, length, zenoh.settings_.step)) zenoh.events_->on_announcement(*a);
-    });
+    if (!settings.members) create_announcement_channel();
     create_publishers();
     create_subscribers();
     become_present();
@@ -355,6 +354,15 @@ Publisher Zenoh::publisher(const std::string& key, bool reliable) {
 void Zenoh::subscribe(const std::string& key, ZenohBytes callback) {
     Failure failure;
     if (!k8sdds_zenoh_subscribe(session_, key.c_str(), callback, this, failure.out())) failure.raise("subscriber " + key);
+}
+
+void Zenoh::create_announcement_channel() {
+    const std::string expression = key(topic_name(settings_, announcement_topic));
+    announcements_ = publisher(expression, true);
+    subscribe(expression, [](void* self, const uint8_t* data, size_t length, bool) {
+        Zenoh& zenoh = *static_cast<Zenoh*>(self);
+        if (const auto a = read_control_message(data, length, zenoh.settings_.step)) zenoh.events_->on_announcement(*a);
+    });
 }
 
 void Zenoh::create_publishers() {
@@ -388,15 +396,18 @@ void Zenoh::create_subscribers() {
 }
 
 void Zenoh::become_present() {
-    const auto changed = [](void* self, bool present) {
+    const auto changed = [](void* self, bool present, uint32_t number) {
         Zenoh& zenoh = *static_cast<Zenoh*>(self);
         if (present) ++zenoh.present_;
         else --zenoh.present_;
         zenoh.events_->on_match();
+        // A session announces itself when it has declared all its endpoints.
+        for (unsigned n = 0; present && zenoh.settings_.members && n < zenoh.settings_.topics; ++n)
+            zenoh.events_->on_member(number, zenoh.endpoints_++);
     };
     Failure failure;
     if (!k8sdds_zenoh_watch(session_, presence_key(peer_of(settings_.role)).c_str(), changed, this, failure.out()) ||
-        !k8sdds_zenoh_appear(session_, presence_key(settings_.role).c_str(), failure.out()))
+        !k8sdds_zenoh_appear(session_, presence_key(settings_.role).c_str(), settings_.id, failure.out()))
         failure.raise("presence");
 }
 

@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "credentials.h"
+#include "discovery.h"
 #include "histogram_log.h"
 #include "housekeeping.h"
 #include "loader.h"
@@ -221,6 +222,8 @@ void check_lengths(Options options) {
     for (const int64_t length : options.lengths) {
         options.data_length = length;
         const Settings settings = make_settings(options);
+        if (settings.members && !backend->has_members())
+            throw UsageError("-discoveryTest: " + options.middleware + " does not have it; give cyclonedds, fastdds or zenoh");
         if (!backend->has_transport(settings.transport))
             throw UsageError("-transport: " + options.middleware + " does not have " + options.transport + "; give UDPv4");
         const std::string problem = backend->unsupported(settings);
@@ -244,6 +247,7 @@ int measure_all(Options& options) {
     if (files.timeline.get()) std::fprintf(files.timeline.get(), "elapsed_ms,samples,bytes\n");
     if (files.arrivals.get()) std::fprintf(files.arrivals.get(), "publisher,at_us,samples,fresh,late,delay_us,max_delay_us\n");
     if (files.slow.get()) std::fprintf(files.slow.get(), "publisher,at_us,delay_us\n");
+    if (options.test() == Test::discovery) return measure_discovery(options, files.histogram.get());
     Housekeeping::block_signals();
     const auto output = options.output_format == "json" ? make_json_output(options) : make_csv_output(options);
     for (;; ++options.step) {

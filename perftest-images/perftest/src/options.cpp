@@ -50,6 +50,20 @@ const Option table[] = {
     {"-pacedTest", "", publisher, &Options::paced_test, 0, 0,
      "Run the paced test: send samples on the schedule of -pubRate or -schedule and measure each delay from when it was"
      " due."},
+    {"-discoveryTest", "S", both, &Options::discovery_test, 0, seconds_max,
+     "Send no samples: measure for S seconds how the members of a fleet, each a participant, find each other (0: another test)."
+     " Start all processes at the same time."},
+    {"-processes", "N", both, &Options::processes, 1, max_members, "Discovery test: how many processes to start."},
+    {"-members", "N", both, &Options::members, 1, max_members, "Discovery test: members of the fleet in each of the -processes."},
+    {"-startInterval", "S", both, &Options::start_interval, 0, seconds_max,
+     "Discovery test: time between the starts of two members of a role (0: all start at once)."},
+    {"-steady", "S", both, &Options::steady, 0, seconds_max,
+     "Discovery test: end of the test, whose traffic and CPU time are stated separately."},
+    {"-change", "KIND:FIRST:COUNT:S", both, &Options::change, 0, 0,
+     "Discovery test: COUNT publishers, from number FIRST on, start S seconds late (late), or their processes are killed then"
+     " and start again (restart). Give it on both sides."},
+    {"-indexLimit", "N", both, &Options::index_limit, 0, 1000,
+     "Discovery test: last participant index that members use (cyclonedds) and search at an address (0: as needed)."},
     {"-deadline", "S", publisher, &Options::deadline, 0, seconds_max,
      "Paced test: count samples that arrive later than this after they were due (0: one period of -pubRate, or the mean"
      " one of -schedule)."},

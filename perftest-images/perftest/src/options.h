@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -20,14 +21,23 @@ struct UsageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-enum class Test : uint8_t { throughput = 0, latency = 1, paced = 2, graph = 3 };
+enum class Test : uint8_t { throughput = 0, latency = 1, paced = 2, graph = 3, discovery = 4 };
 
 constexpr int64_t max_data_length = 1 << 30, max_writers = 2048;    // of a publisher
 constexpr double lowest_rate = 0.001, highest_rate = 1e7;        // samples per second
 constexpr int64_t max_instances = 100'000;
+constexpr int64_t max_members = 1000;            // of a fleet in each role
 // Added to the test that a publisher announces, if samples may be shorter than the length that it announces.
 constexpr int64_t lengths_vary_flag = 1 << 8;
 constexpr bool is_data_length(int64_t bytes) { return bytes >= sample_overhead && bytes <= max_data_length; }
+
+// What happens to some publishers of a fleet in a discovery test.
+struct FleetChange {
+    bool restarts = false;                    // their processes are killed and start again; otherwise they start late
+    unsigned first = 0, count = 0;            // their numbers
+    double at = 0;                            // s after the start
+    bool concerns(unsigned publisher) const { return publisher >= first && publisher - first < count; }
+};
 
 // The initializers are the defaults that the usage text shows.
 struct Options {
@@ -62,6 +72,12 @@ struct Options {
     int64_t topics = 1, writers = 1;
     bool keyed = false;
     int64_t instances = 1;
+
+    double discovery_test = 0;                // s; 0: another test
+    int64_t processes = 1, members = 1, index_limit = 0;
+    double start_interval = 0, steady = 0;    // s
+    std::string change;                       // "KIND:FIRST:COUNT:S", or empty: none
+    std::optional<FleetChange> fleet_change;  // from change
 
     bool best_effort = false;
     std::string qos_file, middleware_config;
@@ -99,7 +115,8 @@ struct Options {
     Role role() const { return pub ? Role::publisher : sub ? Role::subscriber : Role::node; }
     bool times_samples() const { return test() != Test::throughput || loaded_latency || latency_count > 0; }
     Test test() const {
-        return latency_test ? Test::latency : paced_test ? Test::paced : graph ? Test::graph : Test::throughput;
+        return latency_test ? Test::latency : paced_test ? Test::paced : graph ? Test::graph : discovery_test > 0 ? Test::discovery
+                                                                                                                : Test::throughput;
     }
 };
 

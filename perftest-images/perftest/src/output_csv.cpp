@@ -44,7 +44,8 @@ const char* latency_name(const Report& report) {
         if (report.options.pub) return "half_round_trip";
         return report.results.arrivals && report.results.arrivals->shared_clock ? "one_way" : "one_way_realtime";
     case Test::throughput:
-    case Test::graph: break;                               // each flow has histograms
+    case Test::graph:                                      // each flow has histograms
+    case Test::discovery: break;
     }
     return "loaded_latency";
 }

@@ -16,6 +16,7 @@ const char* name_of(Test test) {
     case Test::latency: return "latency";
     case Test::paced: return "paced";
     case Test::graph: return "graph";
+    case Test::discovery: return "discovery";
     case Test::throughput: break;
     }
     return "throughput";

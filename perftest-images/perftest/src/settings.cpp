@@ -49,6 +49,34 @@ void parse_flow_controller(Options& options) {
     options.flow_period_ms = period_ms;
 }
 
+// A whole process is killed, so that it has to consist of publishers that start again.
+void parse_fleet(Options& options) {
+    const char* const others[] = {"-processes", "-members", "-startInterval", "-steady", "-change", "-indexLimit"};
+    for (const char* other : others)
+        if (options.discovery_test <= 0 && options.was_given(other))
+            throw UsageError(std::string(other) + ": has an effect only with -discoveryTest; add it");
+    if (options.discovery_test <= 0) return;
+    if (options.output_format != "json") throw UsageError("-outputFormat: a discovery test prints json only; add -outputFormat json");
+    for (const char* other : {"-latencyTest", "-pacedTest", "-scan", "-keyed", "-serialized", "-writers"})
+        if (options.was_given(other)) throw UsageError(std::string(other) + ": has no effect in a discovery test; remove it");
+    if (options.processes * options.members > max_members)
+        throw UsageError("-members: at most " + std::to_string(max_members) + " in all -processes; give fewer");
+    if (options.transport == "SHMEM") throw UsageError("-transport: members of a fleet find each other by a network; remove SHMEM");
+    if (options.steady >= options.discovery_test) throw UsageError("-steady: is a part of -discoveryTest; give a shorter time");
+    if (options.change.empty()) return;
+    FleetChange change;
+    char kind[8] = "";
+    int length = -1;
+    std::sscanf(options.change.c_str(), "%7[a-z]:%4u:%4u:%lf%n", kind, &change.first, &change.count, &change.at, &length);
+    change.restarts = std::string(kind) == "restart";
+    const bool known = change.restarts || std::string(kind) == "late";
+    if (!known || length != static_cast<int>(options.change.size()) || !change.count || !(change.at >= 0 && change.at < options.discovery_test))
+        throw UsageError("-change: '" + options.change + "' is not late:FIRST:COUNT:S or restart:FIRST:COUNT:S, with a time before the end");
+    if (change.restarts && (change.first % options.members || change.count % options.members))
+        throw UsageError("-change: processes have " + std::to_string(options.members) + " -members each; restart multiples of them");
+    options.fleet_change = change;
+}
+
 MessageType message_type_of(const Options& options) {
     const std::string name = options.message_type.substr(options.message_type.rfind('/') + 1);
     return name == "Image"            ? MessageType::image
@@ -109,6 +137,31 @@ unsigned nodes_at_one_address(const std::vector<std::string>& peers, unsigned no
     unsigned most = 0;
     for (const std::string& peer : peers) most = std::max(most, ++counts[peer]);
     return std::min(most + 1, nodes);                      // this node may share it too
+}
+
+// Returns how many processes of a fleet share an address with others: those of this process, of a peer, or of both.
+unsigned processes_at_one_address(const Options& options) {
+    std::vector<std::string> addresses = options.peers;
+    addresses.push_back(interface_of(options.nic, options.ipv6()).address);
+    std::map<std::string, unsigned> counts;
+    unsigned most = 0;
+    for (const std::string& address : addresses) most = std::max(most, ++counts[address]);
+    return most * static_cast<unsigned>(options.processes);
+}
+
+// Sets what the members of a fleet in this process have in common; each has an id of its own.
+void set_fleet(Settings& settings, const Options& options) {
+    settings.members = static_cast<unsigned>(options.members);
+    settings.members_at_address = static_cast<unsigned>(options.members * options.processes);
+    settings.subscribers *= settings.members_at_address;
+    settings.publishers *= settings.members_at_address;
+    settings.sharing_address = processes_at_one_address(options);
+    settings.index_limit = static_cast<unsigned>(options.index_limit);
+    for (unsigned n = 0; n < settings.topics; ++n) {
+        const std::string topic = n ? throughput_topic + ("_" + std::to_string(n)) : throughput_topic;
+        if (options.pub) settings.flow_writers.push_back({topic, settings.qos.writer, settings.data_length, settings.subscribers, 0});
+        else settings.flow_readers.push_back({topic, settings.qos.reader, settings.data_length, settings.publishers, 0});
+    }
 }
 
 // Returns the name of a flow's topic. Cyclone DDS and ROS 2 allow no dash in it, and names of flows have no capital letters.
@@ -279,6 +332,7 @@ void check_combinations(Options& options) {
     parse_rate(options);
     parse_schedule(options);
     parse_graph_options(options);
+    parse_fleet(options);
     parse_flow_controller(options);
     check_discovery(options);
     check_raw_mode(options);
@@ -395,6 +449,7 @@ Settings make_settings(Options& options) {
     settings.qos = options.qos_file.empty() ? built_in_profile(options.best_effort) : read_qos_file(options.qos_file);
 
     if (options.graph) set_flows(settings, options);
+    if (options.test() == Test::discovery) set_fleet(settings, options);
     QosProfile& qos = settings.qos;
     if (options.best_effort && (qos.writer.reliable || qos.reader.reliable))
         throw UsageError("-bestEffort: " + options.qos_file + " sets RELIABLE; remove -bestEffort or change the file");

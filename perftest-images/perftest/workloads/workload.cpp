@@ -13,7 +13,8 @@ std::unique_ptr<Workload> make_workload(const WorkloadContext& context) {
     case Test::latency: return std::make_unique<LatencyTest>(context);
     case Test::paced: return std::make_unique<PacedTest>(context);
     case Test::throughput:
-    case Test::graph: break;                               // a node of a graph has no workload
+    case Test::graph:                                      // a node of a graph and a member of a fleet have no workload
+    case Test::discovery: break;
     }
     return std::make_unique<ThroughputTest>(context);
 }

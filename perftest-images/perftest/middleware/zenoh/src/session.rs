@@ -13,7 +13,7 @@ use crate::memory::{FolderLock, Pool};
 use crate::{text, value_or, Context};
 
 type Bytes = unsafe extern "C" fn(*mut c_void, *const u8, usize, bool);
-type Presence = unsafe extern "C" fn(*mut c_void, bool);
+type Presence = unsafe extern "C" fn(*mut c_void, bool, u32);
 
 /// How long a process waits for others that start or end. The program ends 2 s after it began to.
 const BEFORE_START: Duration = Duration::from_secs(10);
@@ -183,9 +183,10 @@ pub unsafe extern "C" fn k8sdds_zenoh_take(
 pub unsafe extern "C" fn k8sdds_zenoh_appear(
     session: &Session,
     key: *const c_char,
+    number: u32,
     error: *mut *mut c_char,
 ) -> bool {
-    let key = format!("{}/{}", text(key), session.session.zid());
+    let key = format!("{}/{}.{}", text(key), number, session.session.zid());
     // The session ends the declaration.
     value_or(
         session
@@ -215,7 +216,9 @@ pub unsafe extern "C" fn k8sdds_zenoh_watch(
         .history(true)
         .callback(move |token| {
             let context = context;
-            callback(context.0, token.kind() == SampleKind::Put)
+            let name = token.key_expr().as_str().rsplit('/').next().unwrap_or("");
+            let number = name.split('.').next().and_then(|text| text.parse().ok());
+            callback(context.0, token.kind() == SampleKind::Put, number.unwrap_or(u32::MAX))
         })
         .background()
         .wait();

@@ -1,0 +1,320 @@
+"""The discovery workload: how long a fleet of participants that start takes until all have found each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from typing_extensions import override
+
+from k8sdds.model.axis import WORKLOAD, Axis
+from k8sdds.model.reason import NO_MATCH, Reason
+from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
+from k8sdds.perftest.command import Fleet, Load
+from k8sdds.perftest.documents import FleetProcess, FleetTraffic, Found
+from k8sdds.results import aggregate
+from k8sdds.results.metrics import Metrics
+from k8sdds.system.numbers import number
+from k8sdds.system.strict import Strict, mistake
+from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.protocol import Workload
+
+MAX_MEMBERS = 1000
+"""Most members of a role; k8sdds-perftest has the same limit for one program."""
+MATCH = "match"
+"""Tag of the times in which pairs matched."""
+SHOWN_FAILURES = 5
+"""Failures of members that a record states; the others are in the raw files."""
+
+
+class DiscoveryOptions(Strict):
+    """Options of the discovery test."""
+
+    processes: Annotated[
+        int, Axis(WORKLOAD, lambda v: f"{v} processes per pod", column="fleet_processes")
+    ] = Field(default=1, ge=1, le=MAX_MEMBERS, description="number of processes in each pod")
+    members: Annotated[int, Axis(WORKLOAD, lambda v: f"{v} per process", column="fleet_members")] = Field(
+        default=10,
+        ge=1,
+        le=MAX_MEMBERS,
+        description="number of members in each process: DDS participants, or sessions of Zenoh",
+    )
+    start_s: Annotated[
+        float, Axis(WORKLOAD, lambda v: f"start over {v:g} s" if v else "", column="fleet_start_s")
+    ] = Field(default=0, ge=0, description="time over which the members start; 0: all at once")
+    steady_s: Annotated[float, Axis(WORKLOAD, lambda _: "", column="fleet_steady_s")] = Field(
+        default=5, gt=0, description="last part of a trial, in which the fleet is at rest"
+    )
+    change: Annotated[
+        Literal["none", "late", "restart-process", "restart-pod"],
+        Axis(WORKLOAD, lambda v: "" if v == "none" else v, column="fleet_change"),
+    ] = Field(
+        default="none",
+        description="`late`: the last publishing member starts later; `restart-process`, `restart-pod`: the last"
+        " process of publishing members, or all of its pod, is killed and starts again",
+    )
+    change_s: Annotated[float | None, Axis(WORKLOAD, lambda _: "", column="fleet_change_s")] = Field(
+        default=None, gt=0, description="when that is; default: in the middle of the time before `steady_s`"
+    )
+    index_limit: Annotated[
+        int | None, Axis(WORKLOAD, lambda v: f"indexes up to {v}", column="fleet_index_limit")
+    ] = Field(
+        default=None,
+        ge=1,
+        le=MAX_MEMBERS,
+        description="last participant index that a process uses (`cyclonedds`), and that others search at an address;"
+        " Cyclone DDS has 9, Fast DDS 3 by default. Default: as many as there are",
+    )
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> DiscoveryOptions:
+        if self.change_s is not None and self.change == "none":
+            raise mistake("there is no change: leave it out, or set change", "change_s")
+        return self
+
+    @property
+    def in_pod(self) -> int:
+        """Number of members of a pod."""
+        return self.processes * self.members
+
+
+class Discovery(Workload):
+    """How long the publishing and the subscribing members of a fleet take to find each other, and what that costs."""
+
+    name = "discovery"
+    options: type[Strict] = DiscoveryOptions
+    metrics: tuple[str, ...] = (
+        "fleet_matched_s", "unmatched_percent", "fleet_p50_s", "fleet_first_s", "fleet_rematched_s", "fleet_packets",
+        "fleet_bytes", "fleet_cpu_s", "steady_packets_per_s", "steady_cpu_percent", "member_memory_bytes",
+    )  # fmt: skip
+    columns: tuple[str, ...] = ("fleet",)
+    measured_by = SUBSCRIBER
+    mode = "discovery"
+    starts_fleets = True
+
+    @property
+    @override
+    def headlines(self) -> tuple[str, ...]:
+        return "fleet_matched_s", "unmatched_percent"
+
+    @override
+    def unsupported(self, cell: Cell) -> str | None:
+        options = DiscoveryOptions(**cell.test_options)
+        most = options.in_pod * max(cell.publishers, cell.subscribers)
+        if most > MAX_MEMBERS:
+            return f"a fleet has at most {MAX_MEMBERS} members of a role, not {most}: lower processes, members or pods"
+        if not cell.uses_network:
+            return "members of a fleet find each other by a network: leave out shared-memory"
+        for name in ("rate", "batch_bytes", "instances", "schedule", "writers", "graph"):
+            if getattr(cell, name) not in (0, "", 1):
+                return f"members of a fleet send no samples: leave out {name}"
+        if options.start_s and options.change == "late":
+            return "start_s and change `late` both delay a start: leave one of them out"
+        return None
+
+    @override
+    def least_s(self, cell: Cell) -> float:
+        options = DiscoveryOptions(**cell.test_options)
+        return max(options.change_s or 0, options.start_s) + options.steady_s + 1
+
+    @override
+    def load(self, cell: Cell) -> Load:
+        return Load(fleet=fleet_of(cell))
+
+    @override
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        trial, reports = outputs.trial, _reports(outputs)
+        processes = [process for own in reports.values() for process in own]
+        if not processes or None in outputs.summaries.values():
+            return
+        fleet = fleet_of(trial.cell)
+        found, changed = (
+            _Pairs.of(one.found for one in processes),
+            _Pairs.of(one.changed for one in processes),
+        )
+        record.fleet_first_s, record.fleet_matched_s = found.first_s, found.all_s
+        record.unmatched_percent = aggregate.ratio(
+            found.pairs + changed.pairs - found.matched - changed.matched, found.pairs + changed.pairs, 100
+        )
+        record.fleet_p50_s = _half_s(outputs, found)
+        record.missing = {
+            key: f"{pairs.matched} of {pairs.pairs} pairs matched in {trial.duration_s:g} s"
+            for key, pairs in (("fleet_matched_s", found), ("fleet_rematched_s", changed))
+            if pairs.pairs > pairs.matched
+        } or None
+        record.fleet_rematched_s = changed.all_s
+        record.fleet = _described(trial.cell, fleet, reports, found, changed)
+        at_rest = _is_at_rest(trial, fleet, found, changed)
+        _set_costs(record, processes, fleet.steady_s if at_rest else None)
+        if trial.cell.network != "host":
+            _set_traffic(record, outputs, fleet.steady_s if at_rest else None)
+
+    @override
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
+        processes = [process for own in _reports(outputs).values() for process in own]
+        if not any(one.found.matched for one in processes):
+            errors = [failure.error for one in processes for failure in one.failures]
+            return Reason(NO_MATCH, f"no pair of members matched{f': {errors[0]}' if errors else ''}")
+        return None
+
+    @override
+    def describe(self, record: Metrics) -> str:
+        fleet = record.fleet or {}
+        matched = f"{fleet.get('matched')} of {fleet.get('pairs')} pairs of members matched"
+        if record.fleet_matched_s is None:
+            return matched
+        return f"{matched}, the last one after {number(record.fleet_matched_s)} s"
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Pairs of members, seen from both sides."""
+
+    pairs: int
+    matched: int
+    first_s: float | None
+    last_s: float | None
+
+    @classmethod
+    def of(cls, parts: Iterable[Found]) -> _Pairs:
+        every = list(parts)
+        first = [part.first_ns / 1e9 for part in every if part.first_ns is not None]
+        last = [part.last_ns / 1e9 for part in every if part.last_ns is not None]
+        pairs, matched = sum(part.pairs for part in every), sum(part.matched for part in every)
+        return cls(pairs, matched, min(first, default=None), max(last, default=None))
+
+    @property
+    def all_s(self) -> float | None:
+        """When all had matched; None if some did not."""
+        return self.last_s if self.pairs == self.matched else None
+
+
+def fleet_of(cell: Cell) -> Fleet:
+    """Return what each participant of a cell starts."""
+    options = DiscoveryOptions(**cell.test_options)
+    most = cell.publishers * options.in_pod
+    counts = {"late": 1, "restart-process": options.members, "restart-pod": options.in_pod}
+    count = counts.get(options.change)
+    return Fleet(
+        options.processes,
+        options.members,
+        options.start_s,
+        options.steady_s,
+        None if count is None else (most - count, count),
+        options.change.startswith("restart"),
+        options.change_s,
+        options.index_limit,
+    )
+
+
+def _reports(outputs: TrialOutputs) -> dict[Participant, list[FleetProcess]]:
+    """Return what the processes of each participant reported."""
+    return {
+        participant: [
+            FleetProcess.model_validate(one) for one in (summary["fleet"] or {}).get("processes", ())
+        ]
+        for participant, summary in outputs.summaries.items()
+        if summary is not None
+    }
+
+
+def _half_s(outputs: TrialOutputs, found: _Pairs) -> float | None:
+    """Return the time in which half of all pairs matched; None if fewer did."""
+    times = outputs.latencies.get(MATCH)
+    if times is None or 2 * found.matched < found.pairs:
+        return None
+    return float(times.percentiles([50 * found.pairs / found.matched])[0]) / 1e9
+
+
+def _is_at_rest(trial: Trial, fleet: Fleet, found: _Pairs, changed: _Pairs) -> bool:
+    """Return whether all pairs had matched before the last part of the trial."""
+    if found.all_s is None or (changed.pairs and changed.all_s is None):
+        return False
+    ends = [fleet.start_s + found.all_s]
+    ends += [fleet.changed_at_s(trial.duration_s) + changed.all_s] if changed.all_s is not None else []
+    return max(ends) <= trial.duration_s - fleet.steady_s
+
+
+def _set_costs(record: Metrics, processes: Sequence[FleetProcess], steady_s: float | None) -> None:
+    steady = sum(one.steady_cpu_s for one in processes)
+    record.fleet_cpu_s = sum(one.cpu_s for one in processes) - steady
+    record.steady_cpu_percent = None if steady_s is None else 100 * steady / steady_s
+    living = [one for one in processes if not one.killed]
+    record.member_memory_bytes = aggregate.ratio(
+        sum(one.memory_bytes for one in living), sum(one.created for one in living)
+    )
+
+
+def _set_traffic(record: Metrics, outputs: TrialOutputs, steady_s: float | None) -> None:
+    """Set what the interfaces of all pods sent; nothing if a pod has no interface of its own."""
+    fleets = [summary["fleet"] or {} for summary in outputs.summaries.values() if summary is not None]
+    every, rest = (
+        [FleetTraffic.of(each.get(key)) for each in fleets] for key in ("traffic", "steady_traffic")
+    )
+    if None in every or None in rest:
+        return
+    packets, bytes_ = (
+        sum(getattr(one, name) for one in every) - sum(getattr(one, name) for one in rest)
+        for name in ("sent_packets", "sent_bytes")
+    )
+    record.fleet_packets, record.fleet_bytes = packets, bytes_
+    if steady_s is not None:
+        record.steady_packets_per_s = sum(one.sent_packets for one in rest if one) / steady_s
+
+
+def _described(
+    cell: Cell,
+    fleet: Fleet,
+    reports: Mapping[Participant, list[FleetProcess]],
+    found: _Pairs,
+    changed: _Pairs,
+) -> dict[str, Any]:
+    """Return the column `fleet` of a record."""
+    processes = [process for own in reports.values() for process in own]
+    members: dict[Role, int] = {PUBLISHER: fleet.of(cell.publishers), SUBSCRIBER: fleet.of(cell.subscribers)}
+    failures = [
+        {"role": participant.role, "member": failure.member, "error": failure.error}
+        for participant, own in reports.items()
+        for one in own
+        for failure in one.failures
+    ]
+    return {
+        "members": members,
+        "created": sum(one.created for one in processes if not one.killed),
+        "created_s": max(one.created_ns for one in processes) / 1e9,
+        "absent": {role: _absent(reports, role, members) for role in members},
+        "failures": failures[:SHOWN_FAILURES],
+        "pairs": found.pairs + changed.pairs,
+        "matched": found.matched + changed.matched,
+    }
+
+
+def _absent(
+    reports: Mapping[Participant, list[FleetProcess]], role: Role, members: Mapping[Role, int]
+) -> list[int]:
+    """Return the members of a role that no member of the other role has found."""
+    other, count = (SUBSCRIBER if role == PUBLISHER else PUBLISHER), members[role]
+    observers = 0
+    unseen: Counter[int] = Counter()
+    for participant, own in reports.items():
+        if participant.role != other:
+            continue
+        for one in own:
+            if not one.killed:
+                observers += one.members
+                for text in one.missing.values():
+                    unseen.update(_numbers(text or "", count))
+    return sorted(member for member, times in unseen.items() if times == observers)
+
+
+def _numbers(ranges: str, count: int) -> list[int]:
+    """Return the numbers below `count` in a text such as `0-4,7`."""
+    found: list[int] = []
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            found += range(int(first), min(int(last or first), count - 1) + 1)
+    return found[:count]
