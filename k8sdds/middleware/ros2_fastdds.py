@@ -38,6 +38,7 @@ class Ros2FastDDS(K8sddsPerftest):
     """ROS 2 with its default middleware. It is measured in the lab only."""
 
     settings = K8sddsPerftest.settings - REFUSALS.keys()
+    starts_fleets = False
     refusals = MappingProxyType(REFUSALS)
     auto_message_bytes = USUAL_MESSAGE_BYTES
     setup = "k8sdds setup --for lab-ros2"

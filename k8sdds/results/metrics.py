@@ -117,17 +117,17 @@ class Metrics(BaseModel):
     handshake_s: float | None = metric("time from start until all are matched", "s", "discovery", "participants",
         "Time from the creation of a participant until the last of its data endpoints was matched; the longest time"
         " of all participants. Includes waiting for participants that start later; excludes perftest's announcements")
-    fleet_matched_s: float | None = metric("fleet matched", "s", "discovery", "participants",
+    fleet_matched_s: float | None = metric("matching of all members", "s", "discovery", "participants",
         "Time until the last pair of a publishing and a subscribing member of the fleet had matched on all topics, seen from both"
         " sides; from when the later member of the pair was to start. Null, with the reason in `missing`, if pairs did not match in"
         " the trial", only=SOME_TESTS, censored=True)
-    fleet_first_s: float | None = metric("first pair matched", "s", "discovery", "participants",
+    fleet_first_s: float | None = metric("matching of the first pair", "s", "discovery", "participants",
         "The same of the first pair", only=SOME_TESTS)
-    fleet_p50_s: float | None = metric("half of the pairs matched", "s", "discovery", "participants",
+    fleet_p50_s: float | None = metric("matching of half of the pairs", "s", "discovery", "participants",
         "Time in which half of all pairs matched. Null if fewer did", only=SOME_TESTS, censored=True)
-    unmatched_percent: float | None = metric("pairs that did not match", "%", "discovery", "participants",
+    unmatched_percent: float | None = metric("unmatched pairs", "%", "discovery", "participants",
         "Share of the pairs that did not match in the trial", scale="linear", only=SOME_TESTS)
-    fleet_rematched_s: float | None = metric("fleet matched after a change", "s", "discovery", "participants",
+    fleet_rematched_s: float | None = metric("matching after a change", "s", "discovery", "participants",
         "Time until the last pair with a member that started late, or again after it was killed, had matched, since it was to"
         " start. Null, with the reason in `missing`, if pairs did not match; missing without `change`", only=SOME_TESTS, censored=True)
     fleet_packets: float | None = metric("packets of discovery", "packets", "discovery", "participants",

@@ -8,6 +8,7 @@ sweeps: [{networks: host, test: latency},
          {networks: host, test: {name: paced, deadline_ms: 4}, rate: 400, subscribers: 2},
          {networks: host, test: outage, rate: 100},
          {networks: baremetal, test: paced, rate: 30, payload_bytes: 524288, reliability: best-effort, link: {rate_mbit: 300, loss: {percent: 40}}},
+         {networks: host, test: {name: discovery, processes: 3, members: 2, steady_s: 2, change: restart-process}, topics: 2},
          {networks: weavenet, test: {name: throughput, loaded_latency: true}, subscribers: 2, transport: multicast},
          {networks: weavenet, test: {name: throughput, loaded_latency: true}, subscribers: 2, reliability: best-effort}]
 """
@@ -36,7 +37,9 @@ for record in run.attempts():
         (target / participant.name).mkdir(parents=True, exist_ok=True)
         files = ["stdout", "stderr", "meters.json"]
         files += (
-            ["latency.hlog"] if record["test"] in ("paced", "graph") and participant.name != "pub0" else []
+            ["latency.hlog"]
+            if record["test"] in ("paced", "graph", "discovery") and participant.name != "pub0"
+            else []
         )
         files += ["arrivals.csv"] if record["test"] == "outage" and participant.name != "pub0" else []
         for file in files:

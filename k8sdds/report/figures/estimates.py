@@ -183,7 +183,7 @@ def reach(estimates: Iterable[Estimate], ratio: bool = False) -> Limits:
     room = 0.6 * max(high - low, 0.02 if ratio else 0.02 * max(abs(low), abs(high)))
     low, high = max(min([low, *bounds]), low - room), min(max([high, *bounds]), high + room)
     pad = 0.06 * max(high - low, 0.05 if ratio else 0.05 * max(abs(low), abs(high)))
-    low, high = low - pad, high + pad
+    low, high = low - pad, high + (pad or 1)  # all values are 0
     return Limits(math.exp(low), math.exp(high), True) if ratio else Limits(low, high)
 
 

@@ -71,6 +71,7 @@ private:
     void create_data_endpoints();
     using MatchedData = dds_builtintopic_endpoint_t* (*)(dds_entity_t endpoint, dds_instance_handle_t matched);
     void on_match(MatchedData, dds_entity_t endpoint, dds_instance_handle_t matched);
+    void note_matches();
     unsigned take(dds_entity_t reader);
     void take_announcements(dds_entity_t reader);
     void create_serialized_samples();
@@ -107,9 +108,11 @@ void CycloneDds::open(const Settings& settings, Events& events) {
     settings_ = settings;
     events_ = &events;
     unsetenv("CYCLONEDDS_URI");                           // only the options configure it
-    const dds_entity_t domain = dds_create_domain(settings.domain, cyclonedds_config(settings).c_str());
+    std::string messages;
+    const dds_entity_t domain = cyclonedds_domain(settings, messages);
     // The members of a fleet share the domain that the first one in their process created.
-    if (!settings.members || domain != DDS_RETCODE_PRECONDITION_NOT_MET) domain_ = created(domain, "domain");
+    if (!settings.members || domain != DDS_RETCODE_PRECONDITION_NOT_MET) domain_ = created(domain, ("domain: " + messages).c_str());
+    if (domain > 0 && !messages.empty()) std::fprintf(stderr, "%s\n", messages.c_str());
     Qos qos(dds_create_qos());
     cyclonedds_add_security(qos.get(), settings.security);
     participant_ = created(dds_create_participant(settings.domain, qos.get(), nullptr), "participant");
@@ -225,6 +228,19 @@ void CycloneDds::create_data_endpoints() {
     }
     dds_delete_listener(listener);
     open_.store(true);
+    if (settings_.members) note_matches();
+}
+
+// What the domain knew already matched while an endpoint was created, when the library has no data of the other one.
+void CycloneDds::note_matches() {
+    std::vector<dds_instance_handle_t> matched(settings_.subscribers + settings_.publishers);
+    const auto note = [&](MatchedData data, dds_entity_t endpoint, dds_return_t found) {
+        for (size_t n = 0; n < std::min<size_t>(matched.size(), std::max(found, 0)); ++n) on_match(data, endpoint, matched[n]);
+    };
+    for (const dds_entity_t writer : writers_)
+        note(dds_get_matched_subscription_data, writer, dds_get_matched_subscriptions(writer, matched.data(), matched.size()));
+    for (const dds_entity_t reader : readers_)
+        note(dds_get_matched_publication_data, reader, dds_get_matched_publications(reader, matched.data(), matched.size()));
 }
 
 // Members of a fleet recognize each other by their user data. An endpoint that has just disappeared has none.

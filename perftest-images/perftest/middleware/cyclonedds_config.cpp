@@ -167,66 +167,8 @@ std::string read_config(const Settings& s, ConfigFile& file) {
     return "";
 }
 
-// Returns why the library rejects the configuration, which it checks only when it creates a domain.
-std::string rejected_config(const Settings& s) {
-    std::string messages;
-    dds_set_log_sink([](void* all, const dds_log_data_t* data) {
-        static_cast<std::string*>(all)->append(data->message, data->size);
-    }, &messages);
-    const dds_entity_t domain = dds_create_domain(s.domain, cyclonedds_config(s).c_str());
-    if (domain > 0) dds_delete(domain);
-    dds_set_log_sink(nullptr, nullptr);
-    if (domain > 0) return "";
-    return "-middlewareConfig: " + s.middleware_config + ": Cyclone DDS rejects it: " +
-           messages.substr(0, messages.find('\n'));
-}
-
-std::string unsupported_config(const Settings& s) {
-    if (s.middleware_config.empty()) return "";
-    ConfigFile file;
-    const std::string problem = read_config(s, file);
-    return problem.empty() ? rejected_config(s) : problem;
-}
-
-}  // namespace
-
-CycloneLengths cyclonedds_lengths(const Settings& s) {
-    CycloneLengths lengths;
-    const MessageLimits& limits = s.limits;
-    if (!limits.given()) return lengths;
-    if (limits.message > 0) lengths.message = limits.message;
-    // In front of a fragment: the RTPS header, INFO_DESTINATION, INFO_TIMESTAMP, and the header of DATA_FRAG.
-    constexpr int64_t headers = 20 + 16 + 12 + 36;
-    const Protection added = protection(s);
-    const auto room = [&](int64_t message) { return (message - added.message - added.submessage - headers) & ~3; };
-    const int64_t wanted = limits.fragment_message ? room(limits.fragment_message)
-                           : limits.fragment > 0   ? limits.fragment
-                                                   : lengths.fragment;
-    lengths.fragment = std::max<int64_t>(std::min(wanted, room(lengths.message)), 64);
-    // The library protects a message after it has filled it. It sends as many fragments in a submessage as MaxMessageSize
-    // holds without headers.
-    lengths.packed = lengths.message - added.message;
-    const int64_t filled = lengths.packed / lengths.fragment * lengths.fragment;
-    if (filled + headers + added.submessage > lengths.packed && filled > lengths.fragment) lengths.packed = filled - 1;
-    lengths.retransmit = std::min(lengths.retransmit, lengths.packed);
-    return lengths;
-}
-
-std::string cyclonedds_unsupported(const Settings& s) {
-    if (const std::string problem = unsupported_security(s.security); !problem.empty()) return problem;
-    if (const std::string problem = unsupported_nic(s); !problem.empty()) return problem;
-    for (const std::string& peer : s.peers)
-        if (peer.find_first_of("<>\"'&$ ,;") != std::string::npos)
-            return "-peer: '" + peer + "' is not an address; give an IP address or a host name";
-    if (s.asynchronous) return "-asynchronous: cyclonedds sends in the thread that writes; remove it, or use fastdds";
-    if (s.discovery == Discovery::server)
-        return "-discovery: cyclonedds has no discovery server; use peers or multicast, or -middleware fastdds";
-    if (const std::string problem = unsupported_qos(s.qos, s.qos.writer, true); !problem.empty()) return problem;
-    if (const std::string problem = unsupported_qos(s.qos, s.qos.reader, false); !problem.empty()) return problem;
-    return unsupported_config(s);
-}
-
-std::string cyclonedds_config(const Settings& s) {
+// Returns the configuration of the domain as XML.
+std::string config(const Settings& s) {
     ConfigFile user;
     read_config(s, user);                                 // cyclonedds_unsupported() has reported problems
     const Interface nic = interface_of(s.nic, s.ipv6);
@@ -270,6 +212,70 @@ std::string cyclonedds_config(const Settings& s) {
     if (s.verbosity >= 3) config += element("Tracing", element("Verbosity", "config") + element("OutputFile", "stderr"));
     // Of the same element in several fragments, the library uses the last one.
     return "<Domain id=\"any\">" + config + "</Domain>" + (user.text().empty() ? "" : "," + user.text());
+}
+
+// Returns why the library rejects the configuration, which it checks only when it creates a domain.
+std::string rejected_config(const Settings& s) {
+    std::string messages;
+    const dds_entity_t domain = cyclonedds_domain(s, messages);
+    if (domain > 0) dds_delete(domain);
+    if (domain > 0) return "";
+    return "-middlewareConfig: " + s.middleware_config + ": Cyclone DDS rejects it: " + messages;
+}
+
+std::string unsupported_config(const Settings& s) {
+    if (s.middleware_config.empty()) return "";
+    ConfigFile file;
+    const std::string problem = read_config(s, file);
+    return problem.empty() ? rejected_config(s) : problem;
+}
+
+}  // namespace
+
+dds_entity_t cyclonedds_domain(const Settings& s, std::string& messages) {
+    dds_set_log_sink([](void* all, const dds_log_data_t* data) {
+        static_cast<std::string*>(all)->append(data->message, data->size);
+    }, &messages);
+    const dds_entity_t domain = dds_create_domain(s.domain, config(s).c_str());
+    dds_set_log_sink(nullptr, nullptr);
+    messages.resize(std::min(messages.find('\n'), messages.size()));
+    return domain;
+}
+
+CycloneLengths cyclonedds_lengths(const Settings& s) {
+    CycloneLengths lengths;
+    const MessageLimits& limits = s.limits;
+    if (!limits.given()) return lengths;
+    if (limits.message > 0) lengths.message = limits.message;
+    // In front of a fragment: the RTPS header, INFO_DESTINATION, INFO_TIMESTAMP, and the header of DATA_FRAG.
+    constexpr int64_t headers = 20 + 16 + 12 + 36;
+    const Protection added = protection(s);
+    const auto room = [&](int64_t message) { return (message - added.message - added.submessage - headers) & ~3; };
+    const int64_t wanted = limits.fragment_message ? room(limits.fragment_message)
+                           : limits.fragment > 0   ? limits.fragment
+                                                   : lengths.fragment;
+    lengths.fragment = std::max<int64_t>(std::min(wanted, room(lengths.message)), 64);
+    // The library protects a message after it has filled it. It sends as many fragments in a submessage as MaxMessageSize
+    // holds without headers.
+    lengths.packed = lengths.message - added.message;
+    const int64_t filled = lengths.packed / lengths.fragment * lengths.fragment;
+    if (filled + headers + added.submessage > lengths.packed && filled > lengths.fragment) lengths.packed = filled - 1;
+    lengths.retransmit = std::min(lengths.retransmit, lengths.packed);
+    return lengths;
+}
+
+std::string cyclonedds_unsupported(const Settings& s) {
+    if (const std::string problem = unsupported_security(s.security); !problem.empty()) return problem;
+    if (const std::string problem = unsupported_nic(s); !problem.empty()) return problem;
+    for (const std::string& peer : s.peers)
+        if (peer.find_first_of("<>\"'&$ ,;") != std::string::npos)
+            return "-peer: '" + peer + "' is not an address; give an IP address or a host name";
+    if (s.asynchronous) return "-asynchronous: cyclonedds sends in the thread that writes; remove it, or use fastdds";
+    if (s.discovery == Discovery::server)
+        return "-discovery: cyclonedds has no discovery server; use peers or multicast, or -middleware fastdds";
+    if (const std::string problem = unsupported_qos(s.qos, s.qos.writer, true); !problem.empty()) return problem;
+    if (const std::string problem = unsupported_qos(s.qos, s.qos.reader, false); !problem.empty()) return problem;
+    return unsupported_config(s);
 }
 
 void cyclonedds_add_security(dds_qos_t* qos, const Security& security) {

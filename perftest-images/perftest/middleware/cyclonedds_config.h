@@ -19,8 +19,8 @@ CycloneLengths cyclonedds_lengths(const Settings&);
 // Returns why these settings are not supported, with the fix; empty if they are.
 std::string cyclonedds_unsupported(const Settings&);
 
-// Returns the configuration of the domain as XML.
-std::string cyclonedds_config(const Settings&);
+// Creates the domain, and returns it or a negative error. `messages` gets the first line that the library logs.
+dds_entity_t cyclonedds_domain(const Settings&, std::string& messages);
 
 // Adds the DDS Security plugins and documents to the QoS of a participant. Does nothing without DDS Security.
 void cyclonedds_add_security(dds_qos_t* participant, const Security&);

@@ -1,0 +1,128 @@
+"""Test how the members of a fleet find each other, in several processes that each have several participants."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+from perftest_tools import A, end_all
+
+from k8sdds.system.paths import native_program
+
+MIDDLEWARES = ("cyclonedds", "fastdds", "zenoh")
+REST = ("-steady", 1)
+"""The last second is not the discovery."""
+
+
+def fleet(perftest, link, *both, middleware="cyclonedds", seconds=15, peers=True):
+    """Return what the processes of publishing and of subscribing members report."""
+    both = ("-discoveryTest", seconds, *both)
+    both += ("-transport", "TCPv4") if middleware == "zenoh" else ()
+    places = [{"nic": "eth0", "netns": netns, "middleware": middleware} for netns in link]
+    publisher = perftest.start("-pub", *both, *(("-peer", "10.99.0.2") if peers else ()), **places[0])
+    subscriber = perftest.start("-sub", *both, *(("-peer", "10.99.0.1") if peers else ()), **places[1])
+    end_all(publisher, subscriber)
+    return [process.k8sdds["fleet"]["processes"] for process in (publisher, subscriber)]
+
+
+def pairs(processes, kind="found"):
+    """Return how many pairs there are, and how many have matched."""
+    return sum(one[kind]["pairs"] for one in processes), sum(one[kind]["matched"] for one in processes)
+
+
+@pytest.mark.parametrize("middleware", MIDDLEWARES)
+def test_all_members_find_each_other_on_all_topics(perftest, link, middleware):
+    both = ("-processes", 2, "-members", 3, "-topics", 2, *REST)
+    for processes in fleet(perftest, link, *both, middleware=middleware):
+        assert [one["first"] for one in processes] == [0, 3]
+        assert pairs(processes) == (36, 36)
+        for one in processes:
+            assert one["missing"] == {} and one["failures"] == []
+            assert 0 < one["found"]["first_ns"] <= one["found"]["last_ns"] < 15e9
+            assert one["changed"]["pairs"] == 0
+
+
+@pytest.mark.parametrize("middleware", MIDDLEWARES)
+def test_restarted_members_are_found_again(perftest, link, middleware):
+    """Their successors have the same numbers, and the others still know the endpoints that were killed."""
+    both = ("-processes", 2, "-members", 2, "-change", "restart:2:2:6", *REST)
+    publishing, subscribing = fleet(perftest, link, *both, middleware=middleware, seconds=16)
+    assert [(one["first"], one["killed"]) for one in publishing] == [(0, False), (2, True), (2, False)]
+    assert pairs(publishing) == pairs(subscribing) == (16, 16)
+    assert pairs(publishing, "changed") == pairs(subscribing, "changed") == (8, 8)
+
+
+def test_a_late_member_counts_from_its_start(perftest, link):
+    both = ("-processes", 1, "-members", 3, "-change", "late:2:1:5", *REST)
+    for processes in fleet(perftest, link, *both):
+        assert pairs(processes) == (6, 6) and pairs(processes, "changed") == (3, 3)
+        assert processes[0]["changed"]["first_ns"] < 10e9
+    assert processes[0]["created_ns"] < 5e9, "subscribing members start at once"
+
+
+def test_members_that_never_appear_are_named(perftest, link):
+    """Cyclone DDS has no more participants at an address than indexes."""
+    both = ("-processes", 6, "-members", 1, "-indexLimit", 3, *REST)
+    publishing, subscribing = fleet(perftest, link, *both, seconds=8)
+    failed = {one["first"] for one in publishing if one["failures"]}
+    assert failed, "there are more processes than indexes"
+    for one in subscribing:
+        if one["created"]:
+            assert _numbers(one["missing"][str(one["first"])]) == failed
+    for one in publishing:
+        assert all("participant" in failure["error"] for failure in one["failures"])
+
+
+def test_a_higher_index_limit_admits_more_processes(perftest, link):
+    created = []
+    for limit in (2, 4, 8):
+        both = ("-processes", 6, "-members", 1, "-indexLimit", limit, *REST)
+        publishing, _ = fleet(perftest, link, *both, seconds=6)
+        created.append(sum(one["created"] for one in publishing))
+    assert created[0] < created[1] < created[2] == 6
+
+
+@pytest.mark.parametrize("middleware", ["fastdds", "zenoh"])
+def test_members_find_each_other_by_a_server(perftest, link, middleware):
+    program = {
+        "fastdds": ["fast-discovery-server", "-i", "0", "-l", A, "-p", "11811"],
+        "zenoh": [native_program("zenohd"), "--listen", f"tcp/{A}:7447", "--no-multicast-scouting"],
+    }[middleware]
+    server = subprocess.Popen(
+        ["ip", "netns", "exec", link[0], *program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    try:
+        time.sleep(2)  # until it listens; members that start before repeat their search
+        both = ("-discovery", "server", "-discoveryServer", A, "-processes", 2, "-members", 2, *REST)
+        for processes in fleet(perftest, link, *both, middleware=middleware, peers=False):
+            assert pairs(processes) == (16, 16)
+    finally:
+        server.kill()
+        server.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-members", 2), "-members: has an effect only with -discoveryTest"),
+        (("-discoveryTest", 3, "-steady", 3), "-steady: is a part of -discoveryTest"),
+        (("-discoveryTest", 3, "-members", 1000, "-processes", 2), "at most 1000 in all -processes"),
+        (("-discoveryTest", 3, "-members", 4, "-change", "restart:2:4:1"), "have 4 -members each"),
+        (("-discoveryTest", 3, "-change", "late:0:1:nan"), "is not late:FIRST:COUNT:S"),
+        (("-discoveryTest", 3, "-change", "late:0:1:4"), "with a time before the end"),
+        (("-discoveryTest", 3, "-pacedTest"), "-pacedTest: has no effect in a discovery test"),
+        (("-discoveryTest", 3, "-middleware", "raw"), "raw does not have it"),
+    ],
+)
+def test_wrong_options_are_refused(perftest, options, message):
+    done = perftest.run("-pub", "-check", "-outputFormat", "json", "-nic", "lo", *options)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+
+
+def _numbers(text):
+    found = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found

@@ -1,0 +1,37 @@
+"""Test discovery tests in the lab: fleets of each middleware, with a discovery server and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+from tests.measuring import experiment, measured
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+FLEETS = """\
+  - networks: flannel-hostgw
+    test: {name: discovery, processes: 2, members: 2, steady_s: 1, change: restart-pod}
+    middleware: [cyclonedds, fastdds]
+    publishers: 2
+    topics: 2
+    discovery: peers
+  - networks: flannel-hostgw
+    test: {name: discovery, processes: 2, members: 2, steady_s: 1}
+    middleware: [fastdds, zenoh]
+    discovery: server
+"""
+
+
+def test_fleets_of_each_middleware_match(k8sdds: Command, tmp_path: Path) -> None:
+    records = measured(k8sdds, tmp_path, experiment(FLEETS, duration_s=16, warmup_s=0))
+    for record in records:
+        assert record["unmatched_percent"] == 0 and record["fleet_matched_s"] < 16
+        assert record["fleet_packets"] > 0 and record["fleet_bytes"] > 0
+        assert record["link_bytes"]["sent"] > 0, "the pods' packets crossed the links of the nodes"
+        assert record["fleet"]["created"] == 4 * (record["publishers"] + 1)
+        if record["discovery"] == "server":
+            assert record["service_cpu_percent"] > 0
+        else:
+            assert record["fleet_rematched_s"] > 0

@@ -1,0 +1,144 @@
+"""What a discovery test asks of the program, and what its record states of the members and pairs of a fleet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.campaign import contradictions
+from k8sdds.model.trial import Cell, Trial
+from k8sdds.perftest import command
+from k8sdds.workloads import find
+from k8sdds.workloads.discovery import MAX_MEMBERS, fleet_of
+from tests.unit.test_attempt import Recording
+
+
+def cell(options: dict[str, Any] | None = None, **values: Any) -> Cell:
+    settings = {"network": "host", "test": "discovery", "payload_bytes": 64} | values
+    return Cell(**settings, test_options=options or {})
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    """Three processes with two members in each role; the last publishing one was killed and started again."""
+    return Recording("discovery", tmp_path / "attempt")
+
+
+def change(recording: Recording, name: str, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Change what a participant reported of its fleet."""
+    file = recording.folder / name / "stdout"
+    document = json.loads(file.read_text())
+    edit(document["k8sdds"]["fleet"])
+    file.write_text(json.dumps(document))
+
+
+def test_a_fleet_that_matched_has_its_times_and_costs(recording: Recording) -> None:
+    record = recording.record()
+    assert record["valid"] and record["unmatched_percent"] == 0
+    # 6 × 6 pairs and 2 × 6 again, seen from both sides.
+    assert record["fleet"]["pairs"] == record["fleet"]["matched"] == 2 * (36 + 12)
+    assert record["fleet"]["absent"] == {"publisher": [], "subscriber": []}
+    assert record["fleet"]["created"] == 12, "the killed process is not counted twice"
+    assert 0 < record["fleet_first_s"] <= record["fleet_p50_s"] <= record["fleet_matched_s"]
+    assert record["fleet_rematched_s"] > 0 and record["fleet_cpu_s"] > 0
+    assert record["steady_cpu_percent"] is not None
+    # Pods of `host` have no interface of their own; the supervisor sees only the memory of the first process.
+    for name in ("fleet_packets", "steady_packets_per_s", "total_rss_bytes", "publisher_rss_bytes"):
+        assert record.get(name) is None
+
+
+def test_pairs_that_did_not_match_are_a_result(recording: Recording) -> None:
+    def lose(fleet: dict[str, Any]) -> None:
+        process = fleet["processes"][0]
+        process["missing"] = {"0": "0-5", "1": "3-4,5"}
+        process["found"]["matched"] -= 9
+
+    change(recording, "sub0", lose)
+    record = recording.record()
+    assert record["valid"] and record["unmatched_percent"] == pytest.approx(100 * 9 / 96)
+    assert record.get("fleet_matched_s") is record.get("steady_cpu_percent") is None
+    assert record["missing"] == {"fleet_matched_s": "63 of 72 pairs matched in 8 s"}
+    assert record["fleet"]["absent"] == {"publisher": [], "subscriber": []}, "others did find them"
+
+
+def test_members_that_nobody_found_are_named(recording: Recording) -> None:
+    def lose(fleet: dict[str, Any]) -> None:
+        for process in fleet["processes"]:
+            first = process["first"]
+            process["missing"] = {str(first): "2,4-5", str(first + 1): "4-9999"}
+            process["failures"] = [{"member": first, "error": "no index"}]
+
+    change(recording, "sub0", lose)
+    fleet = recording.record()["fleet"]
+    assert fleet["absent"] == {"publisher": [4, 5], "subscriber": []}
+    assert fleet["failures"][0] == {"role": "subscriber", "member": 0, "error": "no index"}
+
+
+def test_a_fleet_without_any_pair_measured_nothing(recording: Recording) -> None:
+    def lose(fleet: dict[str, Any]) -> None:
+        for process in fleet["processes"]:
+            process["found"]["matched"] = 0
+            process["failures"] = [{"member": 0, "error": "domain: no index"}]
+
+    for name in ("pub0", "sub0"):
+        change(recording, name, lose)
+    assert recording.record()["reason"].startswith("no-match: no pair of members matched: domain: no index")
+
+
+@pytest.mark.parametrize("damage", ["missing", "first_ns"])
+def test_a_damaged_report_counts_as_missing(recording: Recording, damage: str) -> None:
+    def spoil(fleet: dict[str, Any]) -> None:
+        if damage == "missing":
+            fleet["processes"][0]["missing"] = ["0-5"]
+        else:
+            fleet["processes"][0]["found"]["first_ns"] = -1
+
+    change(recording, "sub0", spoil)
+    assert recording.record()["reason"].startswith("no-report")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["-discoveryTest", "20", "-steady", "5", "-processes", "1", "-members", "10"]),
+        ({"start_s": 4}, ["-startInterval", "0.200000"]),
+        ({"change": "late"}, ["-change", "late:19:1:7.5"]),
+        ({"change": "restart-process", "processes": 3, "change_s": 9}, ["-change", "restart:50:10:9"]),
+        ({"change": "restart-pod", "processes": 3}, ["-change", "restart:30:30:7.5"]),
+        ({"index_limit": 9}, ["-indexLimit", "9"]),
+    ],
+)
+def test_the_program_gets_what_the_options_state(options: dict[str, Any], expected: list[str]) -> None:
+    trial = Trial(cell=cell(options, publishers=2), testbed="lab", repetition=0, duration_s=20, warmup_s=0)
+    argv = command.fleet_options(trial, fleet_of(trial.cell))
+    assert " ".join(expected) in " ".join(argv)
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "message"),
+    [
+        (
+            {"members": 100, "processes": 10},
+            {"publishers": 2},
+            f"at most {MAX_MEMBERS} members of a role, not 2000",
+        ),
+        ({}, {"rate": 10}, "leave out rate"),
+        ({}, {"writers": 2}, "leave out writers"),
+        ({}, {"middleware": "raw"}, "raw does not start fleets: set middleware to one of cyclonedds"),
+        ({}, {"middleware": "ros2-fastdds"}, "ros2-fastdds does not start fleets"),
+        ({}, {"middleware": "fastdds", "transport": "shared-memory"}, "leave out shared-memory"),
+        ({"start_s": 1, "change": "late"}, {}, "leave one of them out"),
+    ],
+)
+def test_what_no_fleet_can_have_is_refused(
+    options: dict[str, Any], values: dict[str, Any], message: str
+) -> None:
+    assert message in (contradictions.unsupported(cell(options, **values)) or "")
+
+
+def test_a_trial_is_longer_than_its_last_part() -> None:
+    assert find("discovery").least_s(cell({"steady_s": 3, "change": "late", "change_s": 10})) == 14
