@@ -17,7 +17,7 @@ FLEETS = """\
     publishers: 2
     topics: 2
     discovery: peers
-  - networks: flannel-hostgw
+  - networks: host
     test: {name: discovery, processes: 2, members: 2, steady_s: 1}
     middleware: [fastdds, zenoh]
     discovery: server
@@ -28,10 +28,10 @@ def test_fleets_of_each_middleware_match(k8sdds: Command, tmp_path: Path) -> Non
     records = measured(k8sdds, tmp_path, experiment(FLEETS, duration_s=16, warmup_s=0))
     for record in records:
         assert record["unmatched_percent"] == 0 and record["fleet_matched_s"] < 16
-        assert record["fleet_packets"] > 0 and record["fleet_bytes"] > 0
         assert record["link_bytes"]["sent"] > 0, "the pods' packets crossed the links of the nodes"
         assert record["fleet"]["created"] == 4 * (record["publishers"] + 1)
         if record["discovery"] == "server":
             assert record["service_cpu_percent"] > 0
         else:
             assert record["fleet_rematched_s"] > 0
+            assert record["fleet_bytes"] > record["fleet_packets"] > 0
