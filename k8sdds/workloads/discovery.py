@@ -162,8 +162,9 @@ class Discovery(Workload):
 
     @override
     def describe(self, record: Metrics) -> str:
-        fleet = record.fleet or {}
-        matched = f"{fleet.get('matched')} of {fleet.get('pairs')} pairs of members matched"
+        if record.fleet is None:
+            return "pairs of members unknown"
+        matched = f"{record.fleet['matched']} of {record.fleet['pairs']} pairs of members matched"
         if record.fleet_matched_s is None:
             return matched
         return f"{matched}, the last one after {number(record.fleet_matched_s)} s"
