@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from k8sdds import versions
 from k8sdds.model.background import STRESSOR
@@ -34,6 +34,7 @@ class Program:
     """Architectures on which it is built with C code, linked statically."""
 
 
+_MULTUS = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4"
 _CNI = "github.com/containernetworking/plugins"
 
 
@@ -69,6 +70,10 @@ PROGRAMS = {
         _cni_plugin("main/macvlan"),
         _cni_plugin("ipam/host-local"),
         _cni_plugin("meta/portmap"),
+        Program(
+            "multus", versions.MULTUS, "multus", f"{_MULTUS}/cmd/multus",
+            ((f"{_MULTUS}/pkg/multus.version", f"v{versions.MULTUS}"),),
+        ),
         Program("flannel", versions.TOOLS, "cni-flannel"),
         Program("pause", versions.PAUSE, "pause"),
         Program("probe", versions.TOOLS, "probe"),
@@ -138,6 +143,8 @@ class Image:
     """ID of the user that the image runs as. Empty means root."""
     packages: tuple[str, ...] = ()
     """Debian packages in addition to those of the base layer, in a layer of their own."""
+    on_request: bool = False
+    """Whether only a bundle that requires the image contains it, although it can be built."""
     package_files: tuple[str, ...] = ()
     """Shell patterns of the files of these packages to include. By default, all files are included."""
 
@@ -186,6 +193,7 @@ IMAGES = (
     Image(versions.KUBE_ROUTER_IMAGE, versions.KUBE_ROUTER),
     Image(versions.WEAVE_IMAGE, versions.WEAVE),
     Image(versions.WEAVE_NPC_IMAGE, versions.WEAVE),
+    replace(_single(versions.MULTUS_IMAGE, "multus", f"{BIN}/multus", base=True), on_request=True),
     Image(
         versions.TOOLS_IMAGE,
         versions.TOOLS,

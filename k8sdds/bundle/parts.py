@@ -20,10 +20,11 @@ Parts = dict[tuple[str, str], Path | Provided]
 
 def selected_images(only_k8sdds: bool = False, required: Collection[str] = ()) -> list[contents.Image]:
     """Return the images of a bundle: those of k8sdds only, or all, together with others that are required."""
+    known = [image for image in contents.IMAGES if not image.on_request or image.name in required]
     if only_k8sdds:
-        return [image for image in contents.IMAGES if image.name.startswith(versions.LOCAL_REGISTRY)]
+        return [image for image in known if image.name.startswith(versions.LOCAL_REGISTRY)]
     others = dict.fromkeys(sorted(set(required) - {image.name for image in contents.IMAGES}))
-    return [*contents.IMAGES, *(contents.Image(name, name.rpartition(":")[2]) for name in others)]
+    return [*known, *(contents.Image(name, name.rpartition(":")[2]) for name in others)]
 
 
 def build(

@@ -39,7 +39,11 @@ def required(profile: Profile | None, experiments: Iterable[Experiment] = ()) ->
     for experiment in experiments:
         named += [choice.name for sweep in experiment.sweeps for choice in sweep.networks]
     installable = networks.pod_networks()
-    return [_rendered(base, name) for name in dict.fromkeys(named) if name in installable]
+    return [
+        _rendered(base, name)
+        for name in dict.fromkeys(named)
+        if name in installable and name != base.second_network
+    ]
 
 
 def contents(bundle: Bundle, selected: Sequence[RenderedNetwork] = ()) -> list[BundledNetwork]:

@@ -11,6 +11,7 @@ from k8sdds import networks, versions
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.networks.cluster_install import ClusterInstall, InstallOptions, Manifest, find, images
+from k8sdds.networks.macvlan import multus
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 
@@ -27,8 +28,8 @@ class RenderedNetwork:
     """MTU of the pods' interfaces: the profile's, otherwise the network's default on links of 1500 bytes."""
     manifests: tuple[Manifest, ...] = field(repr=False)
     """Kubernetes objects, in the order in which they are applied."""
-    daemonset: str
-    """The DaemonSet to wait for, as `DaemonSet/NAMESPACE/NAME`."""
+    daemonsets: tuple[str, ...]
+    """The DaemonSets to wait for, as `DaemonSet/NAMESPACE/NAME`."""
     images: tuple[str, ...]
     programs: tuple[tuple[str, str], ...] = ()
     """(image, program) that the network starts; an image that others built may not contain the program."""
@@ -60,6 +61,11 @@ def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
     spec = cluster_install(network.name, network.engine)
     if obstacle := families_obstacle(profile):
         raise InputError(obstacle, CARRY_IPV6)
+    if network.name == profile.second_network:
+        raise InputError(
+            f"{network.name} is already the second network of {profile.name}",
+            "measure it next to the installed network, or remove second_network from the profile and deploy it",
+        )
     options = InstallOptions(
         pod_cidrs=profile.kubernetes.pod_cidrs,
         service_cidrs=profile.kubernetes.service_cidrs,
@@ -72,24 +78,29 @@ def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
     overhead = known.ipv6_overhead if "ipv6" in profile.kubernetes.ip_families else 0
     manifests = spec.render(options, read_manifests(spec.manifest_folder))
     (agent, *_) = find(manifests, "DaemonSet", spec.daemonset)["spec"]["template"]["spec"]["containers"]
+    agents = [spec.daemonset]
+    if profile.second_network:
+        manifests = [*manifests, *multus.render(options, spec, read_manifests(multus.MANIFEST_FOLDER))]
+        agents.append(multus.AGENT)
     return RenderedNetwork(
         name=network.name,
         mtu_bytes=network.mtu or known.default_mtu - overhead,
         manifests=tuple(map(_encode_secret, manifests)),
-        daemonset=f"DaemonSet/{versions.NETWORK_NAMESPACE}/{spec.daemonset}",
+        daemonsets=tuple(f"DaemonSet/{versions.NETWORK_NAMESPACE}/{name}" for name in agents),
         images=images(manifests),
         programs=tuple((agent["image"], program) for program in spec.programs),
     )
 
 
 def families_obstacle(profile: Profile) -> str:
-    """Return why a profile's network cannot be installed with its IP families, or an empty string if it can."""
+    """Return why a profile's networks cannot be installed with its IP families, or an empty string if they can."""
     network, families = profile.network, profile.kubernetes.ip_families
-    install = networks.find(network.name).install_for(network.engine)
-    if "ipv6" not in families or install is None or not install.ipv4_only:
-        return ""
     wanted = f"{profile.name} has ip_families [{', '.join(families)}]"
-    return f"{network.name} cannot be installed: {wanted}, and {install.ipv4_only}"
+    for name, engine in ((network.name, network.engine), (profile.second_network, None)):
+        install = networks.find(name).install_for(engine) if name else None
+        if "ipv6" in families and install is not None and install.ipv4_only:
+            return f"{name} cannot be installed: {wanted}, and {install.ipv4_only}"
+    return ""
 
 
 def read_manifests(folder: str) -> list[Manifest]:

@@ -200,6 +200,8 @@ def _network(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
             yield Problem(obstacle, network_install.CARRY_IPV6, input=True)
     else:
         yield from missing_features(network.name, facts, network.engine)
+        if profile.second_network:
+            yield from missing_features(profile.second_network, facts)
     if not facts.has("br_netfilter"):
         yield Problem("the kernel does not have br_netfilter", "install the kernel's extra modules")
     interface = profile.network.interface

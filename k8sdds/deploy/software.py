@@ -178,7 +178,7 @@ def check_network(
     profile = software.profile
     possible = []
     for name, needs_password in networks.pod_networks().items():
-        if not needs_password:
+        if not needs_password and name != profile.second_network:
             other = network_install.with_network(profile, PodNetwork.model_validate(name))
             if not reasons(network_install.render(other)):
                 possible.append(name)

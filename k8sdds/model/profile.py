@@ -302,6 +302,11 @@ class Profile(Strict):
         description="other networks that the cluster can be switched to, with their options; a bundle for the"
         " profile contains them",
     )
+    second_network: Literal["macvlan"] | None = Field(
+        default=None,
+        description="network of the interface `net1`, which Multus adds to pods that request it, next to `network`;"
+        " default: none",
+    )
     tuning: list[TuningName] = Field(default=[], description="tuning sets of the operating system")
     metrics_server: MetricsServer | None = Field(
         default=MetricsServer(), description="metrics-server; `null`: not installed"
@@ -362,6 +367,14 @@ class Profile(Strict):
         if self.software.source != "bundle":
             raise ValueError("local nodes cannot reach package repositories: set software: bundle")
         return self
+
+    @field_validator("second_network")
+    @classmethod
+    def _is_another_network(cls, name: str | None, info: ValidationInfo) -> str | None:
+        named = [each for each in (info.data.get("network"), *info.data.get("networks", ())) if each]
+        if name in {each.name for each in named}:
+            raise ValueError(f"{name} is in network or networks already: name it once")
+        return name
 
     @model_validator(mode="after")
     def _architectures(self) -> Profile:

@@ -96,7 +96,8 @@ class NetworkChoice(Strict):
     attachment: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9][a-z0-9-]{0,62}/[a-z0-9][a-z0-9.-]{0,252}$",
-        description="for `multus`: the NetworkAttachmentDefinition of the pods' second interface, as NAMESPACE/NAME",
+        description="for `multus` and `macvlan`: the NetworkAttachmentDefinition of the pods' second interface, as"
+        " NAMESPACE/NAME; default for `macvlan`: that of the profile's `second_network`",
     )
 
     @field_validator("name")

@@ -140,12 +140,28 @@ def with_engines(experiment: Experiment, available: Callable[[Feature], bool]) -
         labels[shown] = label
         return choice.model_copy(update={"engine": name, "label": label})
 
+    changed = _with_choices(experiment, with_engine)
+    baseline = labels.get(experiment.baseline, experiment.baseline)
+    return changed.model_copy(update={"baseline": baseline})
+
+
+def with_attachment(experiment: Experiment, name: str, attachment: str) -> Experiment:
+    """Return the experiment in which a network is that of an attachment, unless it names another one."""
+
+    def attached(choice: NetworkChoice) -> NetworkChoice:
+        if choice.name != name or choice.attachment:
+            return choice
+        return choice.model_copy(update={"attachment": attachment})
+
+    return _with_choices(experiment, attached)
+
+
+def _with_choices(experiment: Experiment, change: Callable[[NetworkChoice], NetworkChoice]) -> Experiment:
     sweeps = [
-        sweep.model_copy(update={"networks": [with_engine(choice) for choice in sweep.networks]})
+        sweep.model_copy(update={"networks": [change(choice) for choice in sweep.networks]})
         for sweep in experiment.sweeps
     ]
-    baseline = labels.get(experiment.baseline, experiment.baseline)
-    return experiment.model_copy(update={"sweeps": sweeps, "baseline": baseline})
+    return experiment.model_copy(update={"sweeps": sweeps})
 
 
 def label_without_engine(label: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from k8sdds import versions
 from k8sdds.networks import NETWORKS, PLUGINS, SECONDARY, UNKNOWN
 from k8sdds.networks.cluster_install import Manifest, images
+from k8sdds.networks.macvlan import multus
 from k8sdds.networks.plugin import Signs, common_tag, is_running, matching
 
 
@@ -88,7 +89,7 @@ def _own(signs: Signs) -> DetectedNetwork | None:
     running = {
         name: manifest
         for name, manifest in (signs.daemonsets or {}).items()
-        if own_name(manifest) in NETWORKS and is_running(manifest)
+        if own_name(manifest) in NETWORKS and is_running(manifest) and name != multus.AGENT
     }
     names = {own_name(manifest) for manifest in running.values()}
     if len(names) != 1:

@@ -228,10 +228,10 @@ class Network:
                 f"{self.name}: no NetworkAttachmentDefinition is given",
                 "set `attachment` to the one that is measured, as NAMESPACE/NAME",
             )
-        if self.by_attachment and "mtu" in options:
+        if "attachment" in options and "mtu" in options:
             return f"{self.name}: the NetworkAttachmentDefinition determines the mtu", "leave out mtu"
-        if "attachment" in options and not self.by_attachment:
-            return f"{self.name}: `attachment` is an option of the network multus", "leave out attachment"
+        if "attachment" in options and not self.pod_interface:
+            return f"{self.name}: `attachment` is an option of multus and macvlan", "leave out attachment"
         names = [engine.name for engine in self.choices]
         if "engine" in options and options["engine"] not in names:
             remedy = (

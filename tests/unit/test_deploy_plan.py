@@ -242,6 +242,18 @@ def test_another_network_is_replaced_when_all_workers_are_complete(bundle: Bundl
     assert ("pi1", "join") in network.needs and not any(node == "master" for node, _ in network.needs)
 
 
+def test_multus_is_applied_next_to_the_network_and_removed_with_it(bundle: Bundle) -> None:
+    machines = deployed(desired(bundle))
+    with_multus = desired(bundle, PROFILE + "second_network: macvlan\n", machines)
+    network, *others = (action for action in plan(with_multus) if action.node == "master")
+    assert network.title == "apply the network flannel-vxlan with Multus and macvlan"
+    assert "NetworkAttachmentDefinition" in network.script and others[-1].phase == "smoke test"
+    machines = deployed(with_multus)
+    assert plan(replace(with_multus, facts=machines)) == []
+    removal = plan(desired(bundle, PROFILE, machines))[0]
+    assert removal.title == "remove Multus, install flannel-vxlan again, and recreate all pods"
+
+
 def test_new_control_plane_makes_workers_join_again(bundle: Bundle) -> None:
     """The data of the control plane is lost, while the workers report that they have joined."""
     state = desired(bundle)

@@ -92,6 +92,18 @@ def test_a_password_and_secondary_interfaces_are_signs() -> None:
     assert "also multus" in found.describe()
 
 
+def test_multus_of_a_profile_is_next_to_its_network() -> None:
+    agents = running("flannel", "multus")
+    for manifest in agents.values():
+        manifest["metadata"] = {"labels": {versions.NETWORK_LABEL: "flannel-vxlan"}}
+    found = detection.detect(Signs(daemonsets=agents))
+    assert (found.name, found.signs, found.secondary) == (
+        "flannel-vxlan",
+        ("DaemonSet flannel",),
+        ("multus",),
+    )
+
+
 def test_every_name_is_a_network() -> None:
     for name in networks.known_names():
         network = networks.find(name)

@@ -134,6 +134,8 @@ OWN_PLUGINS = (
     "/opt/cni/bin/weave-",
     "/opt/cni/bin/k8sdds-",
     "/opt/cni/bin/.k8sdds-",
+    "/etc/cni/net.d/00-k8sdds-",
+    "/etc/cni/net.d/k8sdds-",
 )
 
 

@@ -19,7 +19,7 @@ from k8sdds.system.errors import InputError
 def test_releases_replace_whole_programs() -> None:
     replaced = [name for release in official.RELEASES for name in release.programs]
     assert len(replaced) == len(set(replaced))
-    own = {"flannel", "probe", "routes", "attach", "meter"}
+    own = {"flannel", "probe", "routes", "attach", "meter", "multus"}
     assert set(replaced) == set(contents.PROGRAMS) - own
 
 

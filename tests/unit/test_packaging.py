@@ -186,6 +186,7 @@ MODULES = {
     "flanneld": ("github.com/flannel-io/flannel", versions.FLANNEL),
     "kubernetes": ("k8s.io/kubernetes", versions.KUBERNETES),
     "metrics-server": ("sigs.k8s.io/metrics-server", versions.METRICS_SERVER),
+    "multus": ("gopkg.in/k8snetworkplumbingwg/multus-cni.v4", versions.MULTUS),
 }
 
 

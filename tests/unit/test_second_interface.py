@@ -5,14 +5,18 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from k8sdds import networks
+from k8sdds import networks, versions
 from k8sdds.campaign.expansion import expand
-from k8sdds.deploy import smoke_test
+from k8sdds.deploy import bundled_networks, network_install, profiles, smoke_test
 from k8sdds.model.experiment import Experiment
+from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.model.trial import Cell
 from k8sdds.networks import macvlan
 from k8sdds.networks.cluster_install import InstallOptions, find
+from k8sdds.networks.macvlan.multus import ATTACHMENT as ATTACHMENT_OF_PROFILE
+from k8sdds.system.errors import InputError
 from k8sdds.testbeds.cluster import datapath, pods, preflight
+from k8sdds.testbeds.cluster.blocks import pod_network
 from k8sdds.testbeds.cluster.datapath import LinkCounters, NodeLink, PathEnd
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.selection import SelectedTestbed
@@ -64,6 +68,66 @@ def test_macvlan_adds_an_interface_to_the_network_of_host() -> None:
     }  # fmt: skip
 
 
+def second(text: str = "") -> Profile:
+    head = f"name: two\nnodes: [{{name: a, roles: [control-plane]}}]\n{text}"
+    return profiles.parse(f"{head}second_network: macvlan\n", "two.yaml")
+
+
+@pytest.mark.parametrize(
+    ("network", "called"),
+    [
+        ("flannel-vxlan", "10-flannel.conflist"),
+        ("kube-router", "10-kuberouter.conf*"),
+        ("weavenet", "10-weave.conf*"),
+        ("host", "10-k8sdds-host.conflist"),
+    ],
+)
+def test_multus_calls_the_plugins_of_the_first_network(network: str, called: str) -> None:
+    install = network_install.render(second(f"network: {network}\n"))
+    files = find(install.manifests, "ConfigMap", "multus-cni")["data"]
+    configuration = json.loads(files["00-k8sdds-multus.conf"])
+    assert configuration["clusterNetwork"] == f"/etc/cni/net.d/{called}"
+    assert json.loads(files["attachment.conf"])["name"] == ATTACHMENT_OF_PROFILE.partition("/")[2]
+    assert versions.MULTUS_IMAGE in install.images and len(install.daemonsets) == 2
+    alone = network_install.render(second().model_copy(update={"second_network": None}))
+    assert versions.MULTUS_IMAGE not in alone.images and len(alone.daemonsets) == 1
+
+
+def test_a_second_network_is_another_one_with_ipv4_alone() -> None:
+    with pytest.raises(InputError, match="name it once"):
+        second("network: macvlan\n")
+    with pytest.raises(InputError, match="name it once"):
+        second("networks: [macvlan]\n")
+    with pytest.raises(InputError, match="macvlan cannot be installed"):
+        network_install.render(second("kubernetes: {ip_families: [ipv4, ipv6]}\n"))
+    with pytest.raises(InputError, match="already the second network"):
+        network_install.render(network_install.with_network(second(), PodNetwork(name="macvlan")))
+    # An experiment may name it: it needs no installation of its own.
+    experiment = Experiment.model_validate(
+        {"name": "x", "baseline": "host", "sweeps": [{"networks": ["host", "macvlan"], "payload_bytes": 64}]}
+    )
+    required = bundled_networks.required(second(), [experiment])
+    assert [network.name for network in required] == ["flannel-vxlan", "host"]
+
+
+def test_trials_of_a_second_network_need_no_switch() -> None:
+    sweep = {
+        "networks": [
+            "flannel-vxlan",
+            "macvlan",
+            {"name": "macvlan", "attachment": ATTACHMENT, "label": "own"},
+        ]
+    }
+    experiment = Experiment.model_validate(
+        {"name": "x", "baseline": "flannel-vxlan", "sweeps": [{**sweep, "payload_bytes": 64}]}
+    )
+    attached = networks.with_attachment(experiment, "macvlan", ATTACHMENT_OF_PROFILE)
+    cells = {one.network_label: one for one in expand(attached).cells}
+    options = {name: one.network_options.get("attachment") for name, one in cells.items()}
+    assert options == {"flannel-vxlan": None, "macvlan": ATTACHMENT_OF_PROFILE, "own": ATTACHMENT}
+    assert [name for name, one in cells.items() if pod_network(one)] == ["flannel-vxlan"]
+
+
 def test_the_smoke_test_uses_the_second_interface() -> None:
     script = smoke_test.script(["a", "b"], "macvlan", "x")
     assert "address show dev net1" in script and "--interface net1" in script
@@ -107,8 +171,8 @@ def test_wrong_options_of_attachments_are_rejected() -> None:
     assert "set `attachment`" in str(multus.options_error({}))
     assert "determines the mtu" in str(multus.options_error({"attachment": ATTACHMENT, "mtu": 1400}))
     assert multus.options_error({"attachment": ATTACHMENT}) is None
-    assert "option of the network multus" in str(
-        networks.find("macvlan").options_error({"attachment": ATTACHMENT})
+    assert "option of multus and macvlan" in str(
+        networks.find("host").options_error({"attachment": ATTACHMENT})
     )
     with pytest.raises(ValueError, match="attachment"):
         cell(attachment="cameras")

@@ -7,7 +7,10 @@
 // With two IP families, --pods has a range of each, separated by a comma.
 // With --second, the plugin after the first in the configuration gets the node's link and its range of addresses for the
 // second interfaces of pods.
-// It reads Node objects and changes nothing in the cluster.
+// With --multus, it is the agent of Multus instead, next to any network: the template is that of the attachment, and goes
+// to the same folder as the files with which the plugin reaches the API server. It then writes the configuration that calls
+// Multus, --plugin, and creates the NetworkAttachmentDefinition. It changes no routes and no rules.
+// Apart from that definition, it changes nothing in the cluster.
 package main
 
 import (
@@ -30,6 +33,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -39,6 +43,9 @@ const (
 	account  = "/var/run/secrets/kubernetes.io/serviceaccount"
 	protocol = "75" // marks our routes in the kernel
 	table    = "k8sdds-host"
+
+	namespace  = "k8sdds-network"
+	attachment = "k8sdds-macvlan"
 )
 
 type node struct {
@@ -142,9 +149,8 @@ func linkOf(address string) (string, error) {
 	return "", fmt.Errorf("no link has the node's address %s", address)
 }
 
-// attach completes the configuration of pods' second interfaces.
-func attach(plugin map[string]any, second, all netip.Prefix, at place) error {
-	delegate := plugin["delegate"].(map[string]any)
+// attach completes the configuration of the plugin of pods' second interfaces.
+func attach(delegate map[string]any, second, all netip.Prefix, at place) error {
 	found, err := secondRange(second, all, at.pods[4])
 	if err != nil {
 		return err
@@ -166,15 +172,19 @@ func configure(template, configuration string, second netip.Prefix, all []netip.
 	if err := json.Unmarshal(text, &wanted); err != nil {
 		return fmt.Errorf("%s: %v", template, err)
 	}
-	plugins := wanted["plugins"].([]any)
-	bridge := plugins[0].(map[string]any)
-	ranges := []any{}
-	for _, one := range all {
-		ranges = append(ranges, []any{map[string]any{"subnet": at.pods[familyOf(one.Addr())]}})
+	delegate := wanted // of Multus: the template has no other plugin
+	if plugins, ok := wanted["plugins"].([]any); ok {
+		ranges := []any{}
+		for _, one := range all {
+			ranges = append(ranges, []any{map[string]any{"subnet": at.pods[familyOf(one.Addr())]}})
+		}
+		plugins[0].(map[string]any)["ipam"].(map[string]any)["ranges"] = ranges
+		if second.IsValid() {
+			delegate = plugins[1].(map[string]any)["delegate"].(map[string]any)
+		}
 	}
-	bridge["ipam"].(map[string]any)["ranges"] = ranges
 	if second.IsValid() {
-		if err := attach(plugins[1].(map[string]any), second, all[0], at); err != nil {
+		if err := attach(delegate, second, all[0], at); err != nil {
 			return err
 		}
 	}
@@ -182,15 +192,77 @@ func configure(template, configuration string, second netip.Prefix, all []netip.
 	if err != nil {
 		return err
 	}
-	if present, err := os.ReadFile(configuration); err == nil && bytes.Equal(present, text) {
+	return write(configuration, text, 0o644)
+}
+
+// write makes this the content of a file, at once whole, where it is not so already.
+func write(path string, text []byte, mode os.FileMode) error {
+	if present, err := os.ReadFile(path); err == nil && bytes.Equal(present, text) {
 		return nil
 	}
 	// The dot keeps container runtimes from reading it half-written.
-	unfinished := filepath.Join(filepath.Dir(configuration), ".k8sdds-host")
-	if err := os.WriteFile(unfinished, text, 0o644); err != nil {
+	unfinished := filepath.Join(filepath.Dir(path), ".k8sdds-host")
+	if err := os.WriteFile(unfinished, text, mode); err != nil {
 		return err
 	}
-	return os.Rename(unfinished, configuration)
+	return os.Rename(unfinished, path)
+}
+
+// multus writes what the plugin needs to reach the API server, creates the definition, and then makes the runtime use the
+// plugin: as soon as the network of the cluster is there, which it calls first.
+func (a *api) multus(ctx context.Context, folder, plugin string) error {
+	for _, name := range []string{"ca.crt", "token"} {
+		text, err := os.ReadFile(filepath.Join(account, name))
+		if err != nil {
+			return err
+		}
+		if err := write(filepath.Join(folder, name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	access := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "multus",
+ "clusters": [{"name": "multus", "cluster": {"server": %[1]q, "certificate-authority": "%[2]s/ca.crt"}}],
+ "users": [{"name": "multus", "user": {"tokenFile": "%[2]s/token"}}],
+ "contexts": [{"name": "multus", "context": {"cluster": "multus", "user": "multus"}}]}
+`, a.base, folder)
+	if err := write(filepath.Join(folder, "kubeconfig"), []byte(access), 0o600); err != nil {
+		return err
+	}
+	if err := a.define(ctx); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(plugin)
+	if err != nil {
+		return err
+	}
+	var wanted map[string]any
+	if err := json.Unmarshal(text, &wanted); err != nil {
+		return fmt.Errorf("%s: %v", plugin, err)
+	}
+	pattern, _ := wanted["clusterNetwork"].(string)
+	called, err := filepath.Glob(pattern)
+	if err != nil || len(called) == 0 {
+		return fmt.Errorf("%s does not exist yet (%v)", pattern, err) // the network's agent writes it
+	}
+	wanted["clusterNetwork"] = called[0]
+	if text, err = json.MarshalIndent(wanted, "", " "); err != nil {
+		return err
+	}
+	return write(filepath.Join(filepath.Dir(folder), filepath.Base(plugin)), text, 0o644)
+}
+
+// define creates the definition, whose configuration is the node's own, if it does not exist.
+func (a *api) define(ctx context.Context) error {
+	short, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	definition := fmt.Sprintf(`{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+ "metadata": {"name": %q, "namespace": %q}}`, attachment, namespace)
+	path := "/apis/k8s.cni.cncf.io/v1/namespaces/" + namespace + "/network-attachment-definitions"
+	body, err := a.send(short, http.MethodPost, path, strings.NewReader(definition), http.StatusCreated, http.StatusConflict)
+	if err != nil {
+		return err
+	}
+	return body.Close()
 }
 
 // masquerade hides pods' addresses from everything outside of the cluster.
@@ -264,25 +336,30 @@ func connect() (*api, error) {
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, TLSHandshakeTimeout: 10 * time.Second}
 	host := net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
-	return &api{&http.Client{Transport: transport}, "https://" + host + "/api/v1/nodes"}, nil
+	return &api{&http.Client{Transport: transport}, "https://" + host}, nil
 }
 
 func (a *api) get(ctx context.Context, query string) (io.ReadCloser, error) {
+	return a.send(ctx, http.MethodGet, "/api/v1/nodes"+query, nil, http.StatusOK)
+}
+
+func (a *api) send(ctx context.Context, method, path string, content io.Reader, accepted ...int) (io.ReadCloser, error) {
 	// Read each time: the kubelet renews it.
 	token, err := os.ReadFile(filepath.Join(account, "token"))
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+query, nil)
+	request, err := http.NewRequestWithContext(ctx, method, a.base+path, content)
 	if err != nil {
 		return nil, err
 	}
+	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Authorization", "Bearer "+string(bytes.TrimSpace(token)))
 	response, err := a.client.Do(request)
 	if err != nil {
 		return nil, err
 	}
-	if response.StatusCode != http.StatusOK {
+	if !slices.Contains(accepted, response.StatusCode) {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 300))
 		response.Body.Close()
 		return nil, fmt.Errorf("%s: %s", response.Status, bytes.TrimSpace(text))
@@ -353,6 +430,8 @@ func main() {
 	template := flag.String("template", "/etc/k8sdds-host/cni.json", "CNI configuration without addresses")
 	configuration := flag.String("configuration", "/etc/cni/net.d/10-k8sdds-host.conflist", "where it goes")
 	pods := flag.String("pods", "", "ranges of all pods of the cluster, separated by commas")
+	plugin := flag.String("plugin", "/etc/k8sdds-host/00-k8sdds-multus.conf", "with --multus: configuration that calls the plugin")
+	isMultus := flag.Bool("multus", false, "attach second interfaces next to another network")
 	secondText := flag.String("second", "", "subnet of the pods' second interfaces, as large as that of all pods")
 	flag.Parse()
 	own := os.Getenv("NODE_NAME")
@@ -371,6 +450,12 @@ func main() {
 			log.Fatalf("--second %q: a range is needed", *secondText)
 		}
 	}
+	folder := filepath.Dir(*configuration)
+	if *isMultus {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			log.Fatal(err)
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	server, err := connect()
@@ -383,6 +468,12 @@ func main() {
 			if !places[own].complete(all) {
 				log.Printf("%s has no range for pods yet", own)
 				return nil
+			}
+			if *isMultus {
+				if err := configure(*template, *configuration, second, all, places[own]); err != nil {
+					return err
+				}
+				return server.multus(ctx, folder, *plugin)
 			}
 			if !settled {
 				if err := masquerade(all); err != nil {

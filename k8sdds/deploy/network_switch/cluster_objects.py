@@ -11,6 +11,7 @@ from k8sdds.kubernetes import apply, objects
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.client import CORE, STRATEGIC_PATCH, ApiError, KubernetesClient
 from k8sdds.model.ip_families import TITLES, Subnet, address_of
+from k8sdds.networks.macvlan import multus
 
 AGENTS = (("apps/v1", "DaemonSet"),)
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -71,8 +72,15 @@ def agents_by_network(client: KubernetesClient) -> dict[str, Object]:
     """Return the installed networks by name, each with the DaemonSet of its agent."""
     return {
         agent["metadata"]["labels"][versions.NETWORK_LABEL]: agent
-        for agent in objects.find_all(client, AGENTS, versions.NETWORK_LABEL)
+        for agent in _first_agents(objects.find_all(client, AGENTS, versions.NETWORK_LABEL))
     }
+
+
+def _first_agents(manifests: Sequence[Object]) -> list[Object]:
+    """Return the DaemonSets of the networks of pods' first interfaces."""
+    return [
+        each for each in manifests if each["kind"] == "DaemonSet" and each["metadata"]["name"] != multus.AGENT
+    ]
 
 
 def stop_agents(client: KubernetesClient, network: str, timeout_s: float) -> None:
@@ -167,7 +175,7 @@ def agent_to_restore(before: Sequence[Object], desired: Sequence[Object]) -> Obj
     it was whole and had other options.
     """
     old, new = network_names(before), network_names(desired)
-    agents = [manifest for manifest in before if manifest["kind"] == "DaemonSet"]
+    agents = _first_agents(before)
     if len(agents) != 1 or len(old) != 1:
         return None
     if old == new:

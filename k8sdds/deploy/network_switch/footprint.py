@@ -6,7 +6,7 @@ import fnmatch
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from itertools import pairwise
 from typing import Any
@@ -17,11 +17,12 @@ from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.deploy.scripts import shell
 from k8sdds.model.ip_families import Subnet, is_inside
 from k8sdds.networks.cluster_install import Footprint
+from k8sdds.networks.macvlan import multus
 from k8sdds.system.grouping import grouped
 from k8sdds.system.ssh import Host
 
-SHARED = Footprint(iptables_chains=("CNI-*",))
-"""Footprint of CNI plugins that several networks use: chains for single pods, such as for host ports."""
+SHARED = replace(multus.FOOTPRINT, iptables_chains=("CNI-*",))
+"""Footprint of CNI plugins that several networks use: chains for single pods, such as for host ports; and Multus."""
 REMOVAL_ATTEMPTS = 4
 """How often leftovers are removed: an agent that is stopping may create more after the first removal."""
 REMOVAL_TIMEOUT_S = 90

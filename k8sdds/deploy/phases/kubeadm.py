@@ -112,7 +112,7 @@ def join(state: DesiredState, node: Node) -> list[Action]:
 def wait_for_nodes(state: DesiredState, node: Node) -> list[Action]:
     """Wait until all nodes are ready, and the network and DNS on them."""
     names, cluster = [node.name for node in state.profile.nodes], state.cluster
-    agents = {state.network.daemonset}
+    agents = {*state.network.daemonsets}
     # Without all nodes of the cluster (--limit), pods on the others may be down.
     complete = set(cluster.ready) <= set(names)
     nodes_ready = all(cluster.ready.get(name) for name in names)
@@ -123,7 +123,7 @@ def wait_for_nodes(state: DesiredState, node: Node) -> list[Action]:
     script = shell("wait_for_nodes", NODES=" ".join(names), READY_S=str(ready_s))
     if complete:
         dns = f"Deployment/{versions.KUBE_SYSTEM_NAMESPACE}/coredns"
-        script += apply.wait_script((state.network.daemonset, dns), ready_s)
+        script += apply.wait_script((*state.network.daemonsets, dns), ready_s)
     # One after the other: the nodes, the network, DNS.
     needs, timeout_s = steps(state.workers(), JOIN), 3 * ready_s + 120
     return [

@@ -28,9 +28,11 @@ from k8sdds.discovery import REPLICAS
 from k8sdds.kubernetes import apply
 from k8sdds.middleware.fastdds import SERVER
 from k8sdds.model.profile import MetricsServer, Node, taint_identity, toleration
+from k8sdds.networks.macvlan import multus
 
 METRICS = f"Deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
 """The workload that serves `kubectl top`."""
+MULTUS = f"DaemonSet/{versions.NETWORK_NAMESPACE}/{multus.AGENT}"
 DISCOVERY = f"StatefulSet/{versions.SYSTEM_NAMESPACE}/{SERVER.ready[1]}"
 
 
@@ -41,7 +43,8 @@ def network(state: DesiredState, node: Node) -> list[Action]:
     title = replacement(state)
     if not title:
         objects = apply.stamped(desired.manifests, desired.name)
-        return apply_objects(state, NETWORK, f"apply the network {desired.name}", objects)
+        second = f" with Multus and {state.profile.second_network}" if state.profile.second_network else ""
+        return apply_objects(state, NETWORK, f"apply the network {desired.name}{second}", objects)
     # A switch replaces the network on all nodes, so all nodes must have joined before.
     needs = steps(state.workers(), CLAIM, TUNING, RUNTIME, KUBERNETES, IMAGES, JOIN)
     return [Action(node.name, NETWORK, title, "", needs=needs)]
@@ -62,6 +65,8 @@ def replacement(state: DesiredState) -> str:
         for manifest in apply.stamped(state.network.manifests, name):
             if cluster.objects.get(apply.identity(manifest)) not in (None, apply.stamp(manifest)):
                 return f"install {name} again with other options, and recreate all pods"
+        if not state.profile.second_network and MULTUS in cluster.objects:
+            return f"remove Multus, install {name} again, and recreate all pods"
     return ""
 
 

@@ -59,10 +59,15 @@ def _datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     return pod_datapath(topology, mtu, plan_node, {})
 
 
-def _plugin(mtu_bytes: int | None) -> dict[str, Any]:
-    """Return the configuration of the CNI plugin macvlan, without addresses and the node's link."""
-    mtu = {} if mtu_bytes is None else {"mtu": mtu_bytes}
-    return {"type": "macvlan", "mode": "bridge", "ipam": {"type": HOST_LOCAL}, **mtu}
+def plugin(mtu_bytes: int | None, link: str | None = None) -> dict[str, Any]:
+    """Return the configuration of the CNI plugin macvlan on a node's link, without addresses.
+
+    On a cluster, the agent adds addresses of the node's part of the subnet, and the link with the node's address if
+    `link` is None.
+    """
+    optional = {"mtu": mtu_bytes, "master": link}
+    given = {key: value for key, value in optional.items() if value is not None}
+    return {"type": "macvlan", "mode": "bridge", "ipam": {"type": HOST_LOCAL}, **given}
 
 
 def _plugins(nodes: Sequence[LabNode], mtu: int) -> CniPlugins:
@@ -72,7 +77,7 @@ def _plugins(nodes: Sequence[LabNode], mtu: int) -> CniPlugins:
         subnet, first = _SUBNETS[node.family], node.index * _NODE_ADDRESSES
         own = {"rangeStart": str(subnet[first + 2]), "rangeEnd": str(subnet[first + _NODE_ADDRESSES - 2])}
         ranges.append([{"subnet": str(subnet), **own}])
-    own_plugin = {**_plugin(mtu), "master": "eth0", "ipam": {"type": HOST_LOCAL, "ranges": ranges}}
+    own_plugin = {**plugin(mtu, "eth0"), "ipam": {"type": HOST_LOCAL, "ranges": ranges}}
     configuration = {"cniVersion": "0.4.0", "name": "macvlan", "plugins": [own_plugin]}
     return CniPlugins(("macvlan", HOST_LOCAL), configuration)
 
@@ -87,15 +92,16 @@ def subnet(pods: Subnet, services: Subnet) -> IPv4Network:
     return found
 
 
+def second_subnet(options: InstallOptions) -> IPv4Network:
+    """Return the subnet of the second interfaces on a cluster with these options."""
+    return subnet(options.pod_cidr, options.service_cidrs[0])
+
+
 def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
-    # The agent adds the node's part of the subnet, and the link with the node's address unless the profile names one.
-    delegate = _plugin(options.mtu_bytes)
-    if options.interface:
-        delegate["master"] = options.interface
+    delegate = plugin(options.mtu_bytes, options.interface)
     cni = host.cni_config(None)
     cni["plugins"].insert(1, {"type": "k8sdds-attach", "interface": SECOND_INTERFACE, "delegate": delegate})
-    second = subnet(options.pod_cidr, options.service_cidrs[0])
-    host.configure(manifests, options, cni, (f"--second={second}",))
+    host.configure(manifests, options, cni, (f"--second={second_subnet(options)}",))
     return manifests
 
 
@@ -112,7 +118,8 @@ CLUSTER_INSTALL: ClusterInstall = replace(
             f"/var/lib/cni/networks/{host.CNI_NAME}-{SECOND_INTERFACE}",
         ),
     ),
-    path=PathEvidence(on_node_link=True, unused=(host.BRIDGE,)),
+    # As the second network of a cluster, the first interfaces may be on the bridge of another network.
+    path=PathEvidence(on_node_link=True, unused=(host.BRIDGE, "cni0", "kube-bridge", "weave")),
     node_features=(*host.CLUSTER_INSTALL.node_features, MACVLAN_FEATURE),
     ipv4_only="k8sdds assigns only IPv4 addresses to the pods' second interfaces",
     host_network_multicast=False,

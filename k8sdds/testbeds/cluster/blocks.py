@@ -13,7 +13,6 @@ from k8sdds.model.link import Link
 from k8sdds.model.services import Via
 from k8sdds.model.settings import HOST
 from k8sdds.model.trial import AXES, IP_FAMILIES, Cell, NetworkMode, Trial
-from k8sdds.networks import find
 from k8sdds.testbeds import Block, repetitions
 
 NodeNeeds = tuple[tuple[object, ...], Link]
@@ -27,7 +26,7 @@ def pod_network(cell: Cell) -> NetworkMode | None:
 
     IP families are not an option of it: pods have addresses of all families of the cluster.
     """
-    if cell.network == HOST or find(cell.network).by_attachment:
+    if cell.network == HOST or "attachment" in cell.network_options:
         return None
     return cell.network, prepared_options(cell)
 

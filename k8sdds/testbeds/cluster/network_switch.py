@@ -38,6 +38,11 @@ class NetworkSwitch:
         """The nodes' link that networks must use, from the profile; empty means that of the default route."""
         return self._profile.network.interface or ""
 
+    @property
+    def second(self) -> str | None:
+        """The network that Multus adds to pods next to the installed one."""
+        return self._profile.second_network
+
     def obstacle(self, network: str) -> str:
         """Return why a network cannot be installed on this cluster; empty if it can."""
         mode = cluster_modes().get(network) or (find(network), None)

@@ -19,8 +19,9 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.services import ProxyMode
 from k8sdds.model.settings import HOST
 from k8sdds.model.trial import Trial
-from k8sdds.networks import find, with_engines
+from k8sdds.networks import find, with_attachment, with_engines
 from k8sdds.networks.detection import DetectedNetwork
+from k8sdds.networks.macvlan import multus
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds import Block, Testbed
 from k8sdds.testbeds.cluster import discovery, installed, links, namespace, permissions, pod_room, preflight
@@ -106,7 +107,8 @@ class ClusterTestbed(Testbed):
         """Return the networks that can be measured: installed ones, and those that `deploy` can install."""
         installed = self.installed
         names = self.switch.installable() if self.switch else [installed.name]
-        return list(dict.fromkeys([HOST, *names, *installed.secondary]))
+        second = [self.switch.second] if self.switch and self.switch.second else []
+        return list(dict.fromkeys([HOST, *names, *second, *installed.secondary]))
 
     # -- before a campaign ------------------------------------------------------------------------------
 
@@ -115,6 +117,8 @@ class ClusterTestbed(Testbed):
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
         experiment = with_engines(experiment, lambda _: True)
+        if self.switch and self.switch.second:
+            experiment = with_attachment(experiment, self.switch.second, multus.ATTACHMENT)
         experiment = links.with_forwarders(experiment)
         experiment = named_links.with_engines(experiment, has_netem=False, has_queues=False)
         if isinstance(experiment, ApplicationExperiment) and (

@@ -1,11 +1,8 @@
-module k8sdds/tests/multus
+module k8sdds/bundle/multus
 
 go 1.26.0
 
-tool (
-	gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus
-	gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/thin_entrypoint
-)
+tool gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus
 
 require (
 	github.com/containernetworking/cni v1.3.0 // indirect
