@@ -268,8 +268,9 @@ def _arrived_bytes(outputs: TrialOutputs) -> dict[tuple[str, ...], int]:
     """Return the fewest bytes that crossed the links of each node for its receivers, by their names.
 
     Unicast packets cross them once for each receiver on the node; multicast packets once, and those to a router on the
-    node that forwards them to all receivers. Ethernet, IP and UDP or TCP headers of each packet do not count: offloads
-    change how often headers are counted, and tunnels do not count Ethernet's.
+    node that forwards them to all receivers. What receivers on the node send by multicast, such as answers to pings,
+    reaches the others there without crossing the links. Ethernet, IP and UDP or TCP headers of each packet do not
+    count: offloads change how often headers are counted, and tunnels do not count Ethernet's.
     """
     cell, measurement = outputs.trial.cell, outputs.measurement
     implementation = middleware.of(cell)
@@ -285,15 +286,20 @@ def _arrived_bytes(outputs: TrialOutputs) -> dict[tuple[str, ...], int]:
         if delivered is not None:
             node = measurement.nodes.get(participant.name, participant.name)
             on_node[node][participant.name] = delivered
+
+    def in_packets(name: str, way: str) -> int:
+        interfaces = outputs.meters.get(name, {}).get("attempt_interfaces") or {}
+        seen = interfaces.get(measurement.outcomes[name].interface)
+        return int(seen[f"{way}_bytes"] - headers * seen[f"{way}_packets"]) if seen else 0
+
     arrived = {}
     for where, receivers in on_node.items():
+        sent = {name: in_packets(name, "tx") for name in receivers if cell.transport == "multicast"}
         for name in receivers:
-            outcome = measurement.outcomes[name]
-            seen = (outputs.meters.get(name, {}).get("attempt_interfaces") or {}).get(outcome.interface)
             # What a node of a graph gets from others on its own node of the testbed is in no counter of its own.
-            if seen and implementation and not cell.graph:
-                in_packets = seen["rx_bytes"] - headers * seen["rx_packets"]
-                receivers[name] = max(receivers[name], in_packets - LOCAL_SLACK_BYTES * len(receivers))
+            if implementation and not cell.graph:
+                local = sum(sent.values()) - sent.get(name, 0) + LOCAL_SLACK_BYTES * len(receivers)
+                receivers[name] = max(receivers[name], in_packets(name, "rx") - local)
         once = max(receivers.values())
         copied = cell.transport == "unicast" and not (relays and router in (None, where))
         arrived[tuple(receivers)] = sum(receivers.values()) if copied else once

@@ -310,6 +310,22 @@ def test_what_a_pod_received_crossed_the_network(recording: Recording, carried: 
     assert recording.record(measurement)["valid"] == (code == "")
 
 
+@pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
+@pytest.mark.parametrize(("transport", "crossed"), [("multicast", True), ("unicast", False)])
+def test_multicast_of_a_receiver_reaches_others_on_its_node_without_the_link(
+    recording: Recording, transport: str, crossed: bool
+) -> None:
+    cell = recording.trial.cell.model_copy(update={"transport": transport})
+    recording.trial = recording.trial.model_copy(update={"cell": cell})
+    for name in ("sub0", "sub1"):
+        counters = {"rx_bytes": 10**9, "rx_packets": 10**6, "tx_bytes": 5 * 10**8, "tx_packets": 5 * 10**5}
+        recording.meters[name]["attempt_interfaces"] = {"eth0": counters}
+    nodes = {"pub0": ("n1", "n1"), "sub0": ("n2", "n2"), "sub1": ("n2", "n2")}
+    carried = {name: 5 * 10**8 for name in ("sub0", "sub1")}
+    record = recording.record(replace(recording.measurement(), carried_bytes=carried, nodes=nodes))
+    assert (record["reason"] or "").startswith("not-on-network") != crossed
+
+
 def test_the_rate_of_a_burst_is_that_over_the_measured_time(recording: Recording) -> None:
     common = {"first_ns": 10**9, "last_ns": 10**9 + 10**6, "samples": 70}
     for name in ("sub0", "sub1"):
