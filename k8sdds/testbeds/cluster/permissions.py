@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
@@ -26,6 +27,8 @@ CAMPAIGN_ROLE = "k8sdds-campaign"
 """ClusterRole in deploy/rights/cluster.yaml that users may bind to themselves in a campaign's namespace."""
 RBAC = "rbac.authorization.k8s.io"
 CREATE_BINDING = ("create", RBAC, "rolebindings")
+EFFECTIVE_WITHIN_S = 10
+"""How long a new binding may have no effect."""
 
 
 def readable(client: KubernetesClient, path: str, **query: Any) -> dict[str, Any] | None:
@@ -110,6 +113,10 @@ def bind_campaign_role(client: KubernetesClient, namespace: str) -> None:
         "subjects": [subject],
     }
     client.create(f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", binding)
+    # The API server applies a binding when it has observed it.
+    end = time.monotonic() + EFFECTIVE_WITHIN_S
+    while not client.is_allowed("create", "", "pods/exec", namespace=namespace) and time.monotonic() < end:
+        time.sleep(0.1)
 
 
 def _describe(right: tuple[str, str, str]) -> str:
