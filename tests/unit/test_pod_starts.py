@@ -19,7 +19,8 @@ from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import NETWORKS
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
-from k8sdds.testbeds.cluster import pod_room, pod_starts, pods, preflight
+from k8sdds.testbeds.cluster import matching, pod_room, pod_starts, pods, preflight
+from k8sdds.testbeds.cluster.matching import Match, Programs
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
@@ -134,12 +135,13 @@ def test_pods_start_on_the_nodes_of_the_participants_and_are_deleted(tmp_path: P
 def test_two_pods_match_on_the_nodes_of_the_participants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def matched(cell: Cell, dds: str, names: Any, endpoints: Any, *_: Any) -> dict[str, Any]:
-        assert dds == "fastdds" and [p.name for p in names] == list(endpoints) == ["pub0", "sub0"]
-        assert all(endpoint.address.startswith("10.244.0.") for endpoint in endpoints.values())
-        return {"matched_s": 1e9 + 20, "received": 7, "clock_error_s": 0.001}
+    def matched(programs: Programs, *_: Any) -> Match:
+        assert programs.cell.middleware == "fastdds"
+        assert [p.name for p in programs.pods] == list(programs.endpoints) == ["pub0", "sub0"]
+        assert all(endpoint.address.startswith("10.244.0.") for endpoint in programs.endpoints.values())
+        return Match(1e9 + 20, 0.001, 7)
 
-    monkeypatch.setattr(pod_starts, "match", matched)
+    monkeypatch.setattr(matching, "match", matched)
     monkeypatch.setattr("k8sdds.testbeds.cluster.pod_starts.time.monotonic", lambda: 1e9)
     pool = Pool()
     found = measure(pool, tmp_path, 4, dds="fastdds")

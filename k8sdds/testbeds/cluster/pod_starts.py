@@ -10,36 +10,27 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from k8sdds import middleware, versions, workloads
+from k8sdds import versions, workloads
 from k8sdds.kubernetes.metrics.pod_startup import PodStarts
-from k8sdds.middleware import Surroundings
 from k8sdds.model.ip_families import address_of
-from k8sdds.model.measurement import Inputs, Launch, ParticipantPaths
-from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
-from k8sdds.perftest import command, output
+from k8sdds.model.reason import Reason
+from k8sdds.model.trial import Cell, Endpoint, Participant
+from k8sdds.perftest import command
 from k8sdds.system.cgroups import CpuResources
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.parallel import in_threads
-from k8sdds.testbeds.cluster import pods, trial_run
-from k8sdds.testbeds.cluster.exec import ParticipantExec, output_folder
+from k8sdds.testbeds.cluster import matching, pods
+from k8sdds.testbeds.cluster.matching import Execute, Programs
 from k8sdds.testbeds.cluster.pod_pool import PodPool
-from k8sdds.testbeds.cluster.pods import MIB, PERFTEST, Slot
+from k8sdds.testbeds.cluster.pods import MIB, Slot
 from k8sdds.workloads.pod_start import FILE, PAIR, PodStartOptions
 
 NAME = "start"
 """Begins the names of the pods, and is their role."""
-FOLDER = "matching"
-"""Where the files of the two programs are, in the raw files of the attempt."""
-TEST, DURATION_S, PAYLOAD_BYTES = "latency", 0.5, 64
-"""What the programs do after they have matched, which proves that samples pass in both directions."""
-
-Execute = Callable[[str, Launch, float], ParticipantExec]
-"""(name of a pod, what to start there, deadline in seconds) → its execution."""
-
 CPU_REQUEST = "1m"
 MEMORY = {"requests": f"{8 * MIB}", "limits": f"{64 * MIB}"}
 """The pods only wait: many fit on a node."""
@@ -81,13 +72,25 @@ def measure(pool: PodPool, cell: Cell, slots: Iterable[Slot], folder: Path, exec
             participant.name: _endpoint(pool, name, running[participant.name])
             for participant, name in pair.items()
         }
-        return match(cell, str(_dds(cell)), pair, endpoints, folder, execute)
+        programs = Programs(_of_match(cell), pair, endpoints, secrets.choice(command.DOMAINS))
+        found = matching.match(programs, folder, execute)
+        return {"failure": found.text} if isinstance(found, Reason) else asdict(found)
 
     document = _timed(pool, bodies, match_pair if pair else dict)
     if "pods" in document:
         document["match"] = _since(document, pair) if pair else None
         del document["created_s"]
     (folder / FILE).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _of_match(cell: Cell) -> Cell:
+    """Return what the two programs do on the network of a cell."""
+    return matching.cell(
+        network=cell.network,
+        network_options=cell.network_options,
+        ip_families=cell.ip_families,
+        middleware=str(_dds(cell)),
+    )
 
 
 def _endpoint(pool: PodPool, name: str, neighbor: Slot) -> Endpoint:
@@ -173,73 +176,3 @@ def _timed(
     last_s = starts.last_s()
     times = {"pods": starts.facts(), "all_ready_s": last_s - began_s if last_s else None}
     return {**times, "match": matched, "created_s": created_s}
-
-
-def match(
-    cell: Cell,
-    dds: str,
-    names: Mapping[Participant, str],
-    endpoints: Mapping[str, Endpoint],
-    folder: Path,
-    execute: Execute,
-) -> dict[str, Any]:
-    """Start a publisher and a subscriber in two ready pods, and wait for their end.
-
-    The programs start over the API server: without multicast, each needs the address of the other, which exists when
-    the pod is ready. Returns the time of the match (`matched_s`) by the monotonic clock of this machine and its error
-    (`clock_error_s`), and the samples that arrived (`received`); or why they did not match (`failure`).
-    """
-    trial, program = _trial(cell, dds), middleware.find(dds)
-    execs = [
-        execute(names[launch.participant], launch, command.deadline_s(trial))
-        for launch in _launches(trial, endpoints, folder)
-    ]
-    results = trial_run.run_participants(execs, lambda _: True, lambda: None, lead_s=0)
-    # The realtime clock may be adjusted, so that it is compared with the monotonic one at once.
-    monotonic_s = time.monotonic() - time.time()
-    matched_ns, received = [], 0
-    for execution in execs:
-        directory, role = execution.launch.directory, execution.launch.participant
-        result = results[role.name]
-        if result.code or result.lost:
-            details = result.lost or result.message or program.error(directory)
-            return {"failure": f"{role}: {output.failure(result.code, details, program.exit_reasons).text}"}
-        summary = output.read(directory / "stdout")
-        if summary is None or summary["matched_at_ns"] is None:
-            return {"failure": f"{role} reported no match"}
-        matched_ns.append(summary["matched_at_ns"] - execution.offset_ns)
-        received += summary["received"] or 0 if role.subscribes else 0
-    return {
-        "matched_s": max(matched_ns) / 1e9 + monotonic_s,
-        "clock_error_s": max(execution.uncertainty_ns for execution in execs) / 1e9,
-        "received": received,
-    }
-
-
-def _trial(cell: Cell, dds: str) -> Trial:
-    """Return the trial that the programs measure: round trips of small samples on the network of a cell."""
-    own = Cell(
-        network=cell.network,
-        network_options=cell.network_options,
-        ip_families=cell.ip_families,
-        test=TEST,
-        middleware=dds,
-        payload_bytes=PAYLOAD_BYTES,
-    )
-    return Trial(cell=own, testbed="cluster", repetition=0, duration_s=DURATION_S, warmup_s=0)
-
-
-def _launches(trial: Trial, endpoints: Mapping[str, Endpoint], folder: Path) -> list[Launch]:
-    program = middleware.find(trial.cell.middleware)
-    qos = program.qos_file(trial.cell) if program.takes_qos(trial.cell) else None
-    nonce, domain = secrets.token_hex(8), secrets.choice(command.DOMAINS)
-    pod_qos = Path("/run/k8sdds/qos") / qos.name if qos else None
-    inputs = {str(pod_qos): qos} if qos else {}
-    launches = []
-    for participant in PAIR:
-        directory = (folder / FOLDER / participant.name).resolve()
-        directory.mkdir(parents=True)
-        paths = ParticipantPaths(PERFTEST, Path(output_folder(directory)), Inputs(qos=pod_qos))
-        started = program.command(trial, participant, Surroundings(endpoints, domain, paths, nonce=nonce))
-        launches.append(Launch(participant, tuple(started.argv), directory, started.env, inputs=inputs))
-    return launches

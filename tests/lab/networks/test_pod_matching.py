@@ -11,11 +11,13 @@ from typing import Any, cast
 import pytest
 
 from k8sdds.model.measurement import Launch
+from k8sdds.model.reason import NO_MATCH, Reason
 from k8sdds.model.trial import Endpoint
 from k8sdds.perftest import command
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds.cluster import exec as exec_
-from k8sdds.testbeds.cluster import pod_starts
+from k8sdds.testbeds.cluster import matching
+from k8sdds.testbeds.cluster.matching import Match, Programs
 from k8sdds.testbeds.cluster.pods import OUTPUT, PERFTEST, SUPERVISOR
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
@@ -56,7 +58,7 @@ class LocalStream:
 
 def matched(
     lab: Lab, dds: str, folder: Path, monkeypatch: pytest.MonkeyPatch, wrong: str = ""
-) -> dict[str, Any]:
+) -> Match | Reason:
     """Let two pods match; `wrong`: an address at which the publisher looks for the subscriber instead."""
     monkeypatch.setattr(exec_, "ExecStream", LocalStream)
     own = cell("flannel-vxlan", subscribers=1)
@@ -77,19 +79,21 @@ def matched(
     }
     attempt = folder / "0123-cluster-r0" / "1"
     names = {participant: participant.name for participant in PAIR}
-    return pod_starts.match(own, dds, names, endpoints, attempt, execute)
+    programs = Programs(matching.cell(network=own.network, middleware=dds), names, endpoints, 1)
+    return matching.match(programs, attempt, execute)
 
 
 @pytest.mark.parametrize("dds", ["cyclonedds", "fastdds"])
 def test_two_pods_match(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dds: str) -> None:
     began_s = time.monotonic()
     match = matched(lab, dds, tmp_path, monkeypatch)
-    assert "failure" not in match, match
-    assert began_s < match["matched_s"] < time.monotonic()
-    assert match["received"] > 0 and match["clock_error_s"] < 1
+    assert isinstance(match, Match), match
+    assert began_s < match.matched_s < time.monotonic()
+    assert match.received > 0 and match.clock_error_s < 1
 
 
 def test_pods_that_do_not_match(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "DISCOVERY_TIMEOUT_S", 2)
     match = matched(lab, "cyclonedds", tmp_path, monkeypatch, wrong="10.244.9.9")
-    assert "did not discover each other" in match["failure"]
+    assert isinstance(match, Reason) and match.code == NO_MATCH
+    assert "did not discover each other" in match.text
