@@ -279,6 +279,13 @@ def conclude(result: Answer, folder: Path | None, out: Output, failed: InvalidTr
 @contextmanager
 def _ending(folder: Path, command: str = "") -> Iterator[None]:
     """Stop the campaign cleanly on the first signal and at once on the second one."""
+    with ending(lambda: _kept(folder, command)):
+        yield
+
+
+@contextmanager
+def ending(kept: Callable[[], tuple[str, str]]) -> Iterator[None]:
+    """Stop cleanly on the first signal and at once on the second one. `kept`: end of the message, and its remedy."""
     received: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:
@@ -298,16 +305,16 @@ def _ending(folder: Path, command: str = "") -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        kept, remedy = _kept(folder, command)
+        state, remedy = kept()
         if received and received[-1] != signal.SIGINT:
-            raise Aborted(f"stopped by {signal.Signals(received[-1]).name}{kept}", remedy) from None
-        raise Interrupted(f"interrupted{kept}", remedy) from None
+            raise Aborted(f"stopped by {signal.Signals(received[-1]).name}{state}", remedy) from None
+        raise Interrupted(f"interrupted{state}", remedy) from None
     except Exception as error:
         fault = faults.explain(error)
-        kept, remedy = _kept(folder, command)
+        state, remedy = kept()
         if fault is None or isinstance(fault, Aborted) or not remedy:
             raise
-        raise Aborted(f"{fault.message}{kept}", f"{fault.remedy}; then {remedy}") from error
+        raise Aborted(f"{fault.message}{state}", f"{fault.remedy}; then {remedy}") from error
     finally:
         for number in handled:
             signal.signal(number, before[number])

@@ -80,7 +80,7 @@ def text(application: Application, used: Communication) -> str:
     """Return the policies as YAML, after comments with what they cannot express. Raises InputError."""
     about = [
         f"NetworkPolicies of {application.name}: {used.middleware}, domain {used.domain}, by {used.discovery}.",
-        f"Label each pod with {PART_OF}: {application.name} and {COMPONENT}: {', '.join(_peers(application))}.",
+        f"Label each pod with {PART_OF}: {application.name} and {COMPONENT}: {', '.join(peers(application))}.",
         "They limit only pods with these labels, and only in the namespace in which you create them; they add up with"
         " other policies.",
         *(f"- {limit}." for limit in _limits(used)),
@@ -98,11 +98,11 @@ def policies(application: Application, used: Communication) -> list[dict[str, An
     if used.group is not None and used.discovery != MULTICAST:
         raise InputError("--group requires --discovery multicast", "add it, or leave out --group")
     found = []
-    for component, peers in _peers(application).items():
+    for component, related in peers(application).items():
         ingress: list[dict[str, Any]] = []
         egress: list[dict[str, Any]] = []
-        if peers and own.from_peers:
-            others, ports = [_pods(application.name, *peers)], _ports(own, own.from_peers)
+        if related and own.from_peers:
+            others, ports = [_pods(application.name, *related)], _ports(own, own.from_peers)
             egress.append({"to": others, "ports": ports})
             ingress.append({"from": others, "ports": _ports(own, own.at_group) + ports})
         if own.at_group:
@@ -119,22 +119,22 @@ def policies(application: Application, used: Communication) -> list[dict[str, An
         )
     if not service:
         return found
-    if service.name in _peers(application):
+    if service.name in peers(application):
         what = f"{application.name}: the node {service.name} has the name of the discovery service"
         raise InputError(what, "rename the node: each needs a policy with its own name")
     return [*found, _of_service(application.name, service, own)]
 
 
-def _peers(application: Application) -> dict[str, list[str]]:
+def peers(application: Application) -> dict[str, list[str]]:
     """Return the nodes of an application, or the roles of its flows, each with those that share a flow with it."""
     if not application.nodes:
         roles = ((f"{flow.name}-publisher", f"{flow.name}-subscriber") for flow in application.flows)
         return {own: [other] for pair in roles for own, other in permutations(pair)}
-    peers: dict[str, list[str]] = {name: [] for name in application.nodes}
+    found: dict[str, list[str]] = {name: [] for name in application.nodes}
     for (name, own), (other, node) in permutations(application.nodes.items(), 2):
         if {*own.publishes} & {*node.subscribes} or {*own.subscribes} & {*node.publishes}:
-            peers[name].append(other)
-    return peers
+            found[name].append(other)
+    return found
 
 
 def _of_service(application: str, service: Service, own: Ports) -> dict[str, Any]:

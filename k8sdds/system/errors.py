@@ -61,7 +61,7 @@ class ConditionMet(K8sddsError):
 
 
 class RequirementsNotMet(K8sddsError):
-    """No measured configuration meets all requirements of an application."""
+    """No configuration meets all requirements of an application, or a cluster does not enforce its policies."""
 
     exit_code = 7
 
@@ -88,7 +88,7 @@ EXIT_CODES = {
     InvalidTrials.exit_code: "trials without a valid attempt remain",
     Aborted.exit_code: "aborted; the results so far are kept",
     ConditionMet.exit_code: "the condition of --fail-if is met",
-    RequirementsNotMet.exit_code: "no configuration meets all requirements",
+    RequirementsNotMet.exit_code: "no configuration meets all requirements, or policies are not enforced",
     RequirementsUndecided.exit_code: "undecided whether one meets all requirements",
     INTERNAL_ERROR: "internal error: a defect of k8sdds",
     Interrupted.exit_code: "interrupted (Ctrl-C)",

@@ -51,15 +51,17 @@ def new_token() -> str:
     return f"k8sdds-{secrets.token_hex(6)}"
 
 
-def answering(receiver: Place, token: str, *options: str) -> AbstractContextManager[Stop]:
+def answering(receiver: Place, token: str, *options: str, port: int = PORT) -> AbstractContextManager[Stop]:
     """Answer datagrams that contain a token while the context lasts."""
-    argv = [receiver.supervisor, "answer", "--port", str(PORT), "--token", token]
+    argv = [receiver.supervisor, "answer", "--port", str(port), "--token", token]
     return receiver.running([*argv, "--deadline", str(DEADLINE_S), *options])
 
 
-def ask(sender: Place, address: str, token: str, timeout_s: float, *options: str) -> dict[str, Any]:
+def ask(
+    sender: Place, address: str, token: str, timeout_s: float, *options: str, port: int = PORT
+) -> dict[str, Any]:
     """Send datagrams to an address and return the report about the answers."""
-    argv = [sender.supervisor, "ask", "--to", host_and_port(address, PORT), "--token", token]
+    argv = [sender.supervisor, "ask", "--to", host_and_port(address, port), "--token", token]
     output = sender.run([*argv, "--timeout", f"{timeout_s:.3f}", *options])
     try:
         report = reading.json_object(output, "ask")

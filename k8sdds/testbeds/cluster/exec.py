@@ -51,7 +51,7 @@ class ParticipantExec:
     """The execution of a participant: `prepare`, then `start_at` or `abort`, then `finish`.
 
     Each call can be made from another thread. `kill` and `end` may be called during `finish`; other calls follow each
-    other. The supervisor ends the participant after `deadline_s`.
+    other. The supervisor ends the participant after `deadline_s`. Its container has its name, unless another is given.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class ParticipantExec:
         launch: Launch,
         deadline_s: float,
         options: Sequence[str] = (),
+        container: str = "",
     ) -> None:
         self.launch = launch
         self.pod = pod
@@ -73,7 +74,7 @@ class ParticipantExec:
         """Why the pod was lost or its supervisor killed before the start; empty if neither happened."""
         self._client = client
         self._namespace = namespace
-        self._container = launch.participant.name
+        self._container = container or launch.participant.name
         self._output = output_folder(launch.directory)
         self._deadline_s = deadline_s
         self._at_measured: Callable[[int], None] | None = None

@@ -56,6 +56,8 @@ class Slot:
     """Safe sysctls of the pod's network: (name, value)."""
     sees_processes: bool = False
     """Whether the pod sees the node's processes."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Further labels of the pod: (name, value)."""
 
     @classmethod
     def of(cls, participant: Participant, node: str, host: bool, cell: Cell) -> Slot:
@@ -130,6 +132,7 @@ def pod(
         versions.PARTICIPANT_LABEL: slot.participant,
         versions.ROLE_LABEL: slot.role,
         versions.KIND_LABEL: slot.kind,
+        **dict(slot.labels),
     }
     return {
         "apiVersion": "v1",

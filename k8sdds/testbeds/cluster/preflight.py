@@ -360,8 +360,11 @@ def pod_start_problems(cells: Sequence[Cell]) -> list[Problem]:
 
 def policy_problems(cells: Sequence[Cell], client: KubernetesClient, namespace: str | None) -> list[Problem]:
     """Return problems if the cells need policies, and this user may not create and delete them."""
-    if not any(cell.policies for cell in cells):
-        return []
+    return policy_rights(client, namespace) if any(cell.policies for cell in cells) else []
+
+
+def policy_rights(client: KubernetesClient, namespace: str | None) -> list[Problem]:
+    """Return a problem if this user may not create and delete policies."""
     missing = permissions.missing_in_campaign(client, namespace, POLICY_RIGHTS)
     if not missing:
         return []
