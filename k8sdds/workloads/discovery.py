@@ -155,7 +155,7 @@ class Discovery(Workload):
     @override
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
         processes = [process for own in _reports(outputs).values() for process in own]
-        if not any(one.found.matched for one in processes):
+        if not any(one.found.matched for one in processes) and not _heard(outputs):
             errors = [failure.error for one in processes for failure in one.failures]
             return Reason(NO_MATCH, f"no pair of members matched{f': {errors[0]}' if errors else ''}")
         return None
@@ -220,6 +220,14 @@ def _reports(outputs: TrialOutputs) -> dict[Participant, list[FleetProcess]]:
         for participant, summary in outputs.summaries.items()
         if summary is not None
     }
+
+
+def _heard(outputs: TrialOutputs) -> bool:
+    """Return whether each pod got a packet for each of its members: too many members are a reason to find none."""
+    in_pod = DiscoveryOptions(**outputs.trial.cell.test_options).in_pod
+    fleets = (summary["fleet"] or {} for summary in outputs.summaries.values() if summary is not None)
+    traffic = [FleetTraffic.of(fleet.get("traffic")) for fleet in fleets]
+    return all(one is not None and one.received_packets >= in_pod for one in traffic)
 
 
 def _half_s(outputs: TrialOutputs, found: _Pairs) -> float | None:

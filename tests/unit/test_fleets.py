@@ -78,15 +78,21 @@ def test_members_that_nobody_found_are_named(recording: Recording) -> None:
     assert fleet["failures"][0] == {"role": "subscriber", "member": 0, "error": "no index"}
 
 
-def test_a_fleet_without_any_pair_measured_nothing(recording: Recording) -> None:
+@pytest.mark.parametrize("packets", [5, 6])
+def test_a_fleet_without_any_pair_is_a_result_if_packets_arrived(recording: Recording, packets: int) -> None:
     def lose(fleet: dict[str, Any]) -> None:
         for process in fleet["processes"]:
             process["found"]["matched"] = 0
             process["failures"] = [{"member": 0, "error": "domain: no index"}]
+        fleet["traffic"]["received_packets"] = packets
 
     for name in ("pub0", "sub0"):
         change(recording, name, lose)
-    assert recording.record()["reason"].startswith("no-match: no pair of members matched: domain: no index")
+    record = recording.record()
+    if packets < 6:
+        assert record["reason"].startswith("no-match: no pair of members matched: domain: no index")
+    else:
+        assert record["valid"] and record["unmatched_percent"] == pytest.approx(75)
 
 
 @pytest.mark.parametrize("damage", ["missing", "first_ns"])
