@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from typing_extensions import override
 
-from k8sdds import versions
+from k8sdds import versions, workloads
 from k8sdds.discovery import PEERS, Service
 from k8sdds.discovery import SERVER as BY_SERVER
 from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
@@ -87,6 +87,8 @@ class FastDDS(K8sddsPerftest):
                 f"fastdds does not fragment the handshake of DDS Security: message_bytes {size} is too short for it;"
                 f" give at least {HANDSHAKE_BYTES}, or another middleware"
             )
+        if cell.security != NONE and workloads.find(cell.test).starts_fleets:
+            return "DDS Security of fastdds hides the numbers of members: security must be none, or use cyclonedds"
         fills_message = cell.fragment_bytes in ("default", "max") or cell.fragment_bytes == size == "mtu"
         if not fills_message:
             return f"fragments of fastdds fill a message: fragment_bytes must be default, not {cell.fragment_bytes}"

@@ -12,7 +12,7 @@ from typing import Literal
 
 from typing_extensions import override
 
-from k8sdds import versions
+from k8sdds import versions, workloads
 from k8sdds.discovery import MULTICAST, SERVER, Service
 from k8sdds.middleware.files import Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
@@ -93,6 +93,11 @@ class Zenoh(K8sddsPerftest):
             return "QUIC always encrypts: set security to EncryptRTPS or {rtps: ENCRYPT}, or use zenoh"
         if self._mode != UDP and cell.capture:
             return "capture counts the IP fragments of samples in datagrams, not of streams: leave it out"
+        fleet = workloads.find(cell.test).load(cell).fleet
+        if fleet and fleet.index_limit:
+            return "sessions of Zenoh have no participant index: leave out index_limit"
+        if fleet and fleet.of(cell.publishers) > MAX_PUBLISHERS and cell.discovery != SERVER:
+            return f"Zenoh has a port for each of {MAX_PUBLISHERS} publishing members: give fewer, or discovery: server"
         if (len(cell.participants) if cell.graph else cell.publishers) > MAX_PUBLISHERS:
             if cell.graph:
                 return f"Zenoh has a port for each of {MAX_PUBLISHERS} nodes of a graph: give at most as many"

@@ -6,7 +6,9 @@ missing, so code that uses its values does not have to check them.
 
 from __future__ import annotations
 
-from pydantic import model_validator
+from typing import Annotated
+
+from pydantic import Field, model_validator
 
 from k8sdds.system.shapes import Count, Finite, Integer, Number, Shape, Text
 
@@ -143,6 +145,16 @@ class Found(Shape):
     first_ns: Count = None
     last_ns: Count = None
 
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Found:
+        if self.matched > self.pairs:
+            raise ValueError("more pairs matched than there are")
+        if (self.matched > 0) != (self.first_ns is not None) or (self.matched > 0) != (
+            self.last_ns is not None
+        ):
+            raise ValueError("first_ns and last_ns are those of pairs that matched")
+        return self
+
 
 class _Failure(Shape):
     member: Integer
@@ -158,7 +170,8 @@ class FleetProcess(Shape):
     created: Integer
     created_ns: Integer
     failures: list[_Failure]
-    missing: dict[str, Text]
+    missing: dict[str, list[Annotated[list[Integer], Field(min_length=2, max_length=2)]]]
+    """First and last number of the members of the other role that each of its own has not found."""
     found: Found
     changed: Found
     cpu_s: Finite
@@ -176,8 +189,6 @@ class FleetTraffic(Shape):
 
 
 class _Fleet(Shape):
-    start_monotonic_ns: Integer
-    steady_s: Finite
     processes: list[FleetProcess]
     traffic: FleetTraffic | None = None
     steady_traffic: FleetTraffic | None = None

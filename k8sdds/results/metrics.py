@@ -118,37 +118,38 @@ class Metrics(BaseModel):
         "Time from the creation of a participant until the last of its data endpoints was matched; the longest time"
         " of all participants. Includes waiting for participants that start later; excludes perftest's announcements")
     fleet_matched_s: float | None = metric("matching of all members", "s", "discovery", "participants",
-        "Time until the last pair of a publishing and a subscribing member of the fleet had matched on all topics, seen from both"
-        " sides; from when the later member of the pair was to start. Null, with the reason in `missing`, if pairs did not match in"
-        " the trial", only=SOME_TESTS, censored=True)
-    fleet_first_s: float | None = metric("matching of the first pair", "s", "discovery", "participants",
-        "The same of the first pair", only=SOME_TESTS)
-    fleet_p50_s: float | None = metric("matching of half of the pairs", "s", "discovery", "participants",
-        "Time in which half of all pairs matched. Null if fewer did", only=SOME_TESTS, censored=True)
-    unmatched_percent: float | None = metric("unmatched pairs", "%", "discovery", "participants",
-        "Share of the pairs that did not match in the trial", scale="linear", only=SOME_TESTS)
+        "Longest time of a pair of a publishing and a subscribing member of the fleet until one of them had matched the other on all"
+        " topics, and the other this one; from when the later member of the pair was to start. Null, with the reason in `missing`, if"
+        " members did not match in the trial", only=SOME_TESTS, censored=True)
+    fleet_first_s: float | None = metric("first matching of two members", "s", "discovery", "participants",
+        "Shortest time of a member until it had matched another one, counted as `fleet_matched_s`", only=SOME_TESTS)
+    fleet_p50_s: float | None = metric("median matching of two members", "s", "discovery", "participants",
+        "Median of these times. Null if fewer than half of the matches came", only=SOME_TESTS, censored=True)
+    unmatched_percent: float | None = metric("missing matches", "%", "discovery", "participants",
+        "Share of the matches that did not come in the trial. Each pair has two, one from each side", scale="linear", only=SOME_TESTS)
     fleet_rematched_s: float | None = metric("matching after a change", "s", "discovery", "participants",
-        "Time until the last pair with a member that started late, or again after it was killed, had matched, since it was to"
-        " start. Null, with the reason in `missing`, if pairs did not match; missing without `change`", only=SOME_TESTS, censored=True)
+        "The same as `fleet_matched_s` of members that started late, or again after they were killed, since they were to"
+        " start. Null, with the reason in `missing`, if members did not match; missing without `change`", only=SOME_TESTS, censored=True)
     fleet_packets: float | None = metric("packets of discovery", "packets", "discovery", "participants",
-        "Packets that all pods sent before the last `steady_s`. Null in the network of a node", scale="linear", only=SOME_TESTS)
+        "Packets that all pods sent before the last `steady_s`. Segments of TCP that a pod passes to the kernel at once are one."
+        " Null in the network of a node", scale="linear", only=SOME_TESTS)
     fleet_bytes: float | None = metric("traffic of discovery", "bytes", "discovery", "participants",
         "Bytes of these packets", scale="linear", only=SOME_TESTS)
     fleet_cpu_s: float | None = metric("CPU time of discovery", "s", "discovery", "participants",
         "CPU time of all processes of the fleet before the last `steady_s`, that of processes that were killed included",
         scale="linear", only=SOME_TESTS)
     steady_packets_per_s: float | None = metric("packets of a fleet at rest", "packets/s", "discovery", "participants",
-        "Packets that all pods sent in the last `steady_s`, per second. Null in the network of a node, and if a pair did not match"
-        " before", scale="linear", only=SOME_TESTS)
+        "Packets that all pods sent in the last `steady_s`, per second. Null in the network of a node, and if a match was"
+        " missing before", scale="linear", only=SOME_TESTS)
     steady_cpu_percent: float | None = metric("CPU of a fleet at rest", "% of one core", "discovery", "participants",
-        "CPU time of all processes of the fleet in the last `steady_s`, in percent of one core. Null if a pair did not match before",
+        "CPU time of all processes of the fleet in the last `steady_s`, in percent of one core. Null if a match was missing before",
         scale="linear", only=SOME_TESTS)
     member_memory_bytes: float | None = metric("memory of a member", "bytes", "discovery", "participants",
-        "Peak resident memory of all processes of the fleet, divided by their members", only=SOME_TESTS)
+        "Peak resident memory of all processes of the fleet, with the shared libraries of each, divided by their members", only=SOME_TESTS)
     fleet: dict[str, Any] | None = column("discovery", "participants",
         "`members` of the fleet in each role, `created` (how many exist) and `created_s` (when the last of them did); `absent`: the"
-        " numbers of members in each role that nobody found; `failures`: why members were not created, with their numbers; `pairs`"
-        " and `matched` in all", only=SOME_TESTS)
+        " numbers of members in each role that nobody found; `failures`: why members were not created, with their numbers; how many"
+        " matches were `expected`, and how many came (`matched`)", only=SOME_TESTS)
     discovery_s: float | None = metric("discovery and handshake", "s", "discovery", "publisher",
         "Time from the publisher's start until all participants were matched, including discovery and the handshake"
         " of DDS Security")

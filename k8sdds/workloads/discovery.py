@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -12,7 +11,7 @@ from typing_extensions import override
 
 from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.reason import NO_MATCH, Reason
-from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
+from k8sdds.model.trial import AXES, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
 from k8sdds.perftest.command import Fleet, Load
 from k8sdds.perftest.documents import FleetProcess, FleetTraffic, Found
 from k8sdds.results import aggregate
@@ -23,11 +22,23 @@ from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import Workload
 
 MAX_MEMBERS = 1000
-"""Most members of a role; k8sdds-perftest has the same limit for one program."""
+"""Most members of a role; k8sdds-perftest has the same limit."""
 MATCH = "match"
 """Tag of the times in which pairs matched."""
 SHOWN_FAILURES = 5
 """Failures of members that a record states; the others are in the raw files."""
+LONGEST_S = 100
+"""Longest time that the histograms of k8sdds-perftest distinguish."""
+_REFUSED = {
+    name: AXES[name].default
+    for name in (
+        "rate", "rate_profile", "schedule", "graph", "batch_bytes", "instances", "writers", "dscp", "lock_memory",
+        "publish_mode", "flow_bytes", "receive_mode",
+    )
+} | {"capture": False}  # fmt: skip
+"""Settings that fleets do not have, with the value that means none."""
+_OF_NODE = ("host", "baremetal")
+"""Networks whose pods use the interfaces of their node."""
 
 
 class DiscoveryOptions(Strict):
@@ -108,17 +119,21 @@ class Discovery(Workload):
             return f"a fleet has at most {MAX_MEMBERS} members of a role, not {most}: lower processes, members or pods"
         if not cell.uses_network:
             return "members of a fleet find each other by a network: leave out shared-memory"
-        for name in ("rate", "batch_bytes", "instances", "schedule", "writers", "graph"):
-            if getattr(cell, name) not in (0, "", 1):
-                return f"members of a fleet send no samples: leave out {name}"
-        if options.start_s and options.change == "late":
-            return "start_s and change `late` both delay a start: leave one of them out"
+        for name, usual in _REFUSED.items():
+            if getattr(cell, name) != usual:
+                return f"members of a fleet send no samples, and have no {name}: leave it out"
+        if options.start_s and options.change != "none" and (options.change_s or 0) < options.start_s:
+            return f"change needs all members to have started: set change_s to {options.start_s:g} or more"
         return None
 
     @override
     def least_s(self, cell: Cell) -> float:
         options = DiscoveryOptions(**cell.test_options)
         return max(options.change_s or 0, options.start_s) + options.steady_s + 1
+
+    @override
+    def most_s(self, cell: Cell) -> float:
+        return LONGEST_S
 
     @override
     def load(self, cell: Cell) -> Load:
@@ -141,7 +156,7 @@ class Discovery(Workload):
         )
         record.fleet_p50_s = _half_s(outputs, found)
         record.missing = {
-            key: f"{pairs.matched} of {pairs.pairs} pairs matched in {trial.duration_s:g} s"
+            key: f"{pairs.matched} of {pairs.pairs} matches in {trial.duration_s:g} s"
             for key, pairs in (("fleet_matched_s", found), ("fleet_rematched_s", changed))
             if pairs.pairs > pairs.matched
         } or None
@@ -149,22 +164,26 @@ class Discovery(Workload):
         record.fleet = _described(trial.cell, fleet, reports, found, changed)
         at_rest = _is_at_rest(trial, fleet, found, changed)
         _set_costs(record, processes, fleet.steady_s if at_rest else None)
-        if trial.cell.network != "host":
+        if trial.cell.network not in _OF_NODE:
             _set_traffic(record, outputs, fleet.steady_s if at_rest else None)
 
     @override
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        processes = [process for own in _reports(outputs).values() for process in own]
+        reports = _reports(outputs)
+        for participant, own in reports.items():
+            if sum(one.members for one in own if not one.killed) != fleet_of(outputs.trial.cell).of(1):
+                return Reason("no-report", f"{participant} did not report all members of its processes")
+        processes = [process for own in reports.values() for process in own]
         if not any(one.found.matched for one in processes) and not _heard(outputs):
             errors = [failure.error for one in processes for failure in one.failures]
-            return Reason(NO_MATCH, f"no pair of members matched{f': {errors[0]}' if errors else ''}")
+            return Reason(NO_MATCH, f"no members matched{f': {errors[0]}' if errors else ''}")
         return None
 
     @override
     def describe(self, record: Metrics) -> str:
         if record.fleet is None:
-            return "pairs of members unknown"
-        matched = f"{record.fleet['matched']} of {record.fleet['pairs']} pairs of members matched"
+            return "matches of members unknown"
+        matched = f"{record.fleet['matched']} of {record.fleet['expected']} matches of two members"
         if record.fleet_matched_s is None:
             return matched
         return f"{matched}, the last one after {number(record.fleet_matched_s)} s"
@@ -172,7 +191,7 @@ class Discovery(Workload):
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Pairs of members, seen from both sides."""
+    """Matches of members: each pair has two, one from each side."""
 
     pairs: int
     matched: int
@@ -200,14 +219,14 @@ def fleet_of(cell: Cell) -> Fleet:
     counts = {"late": 1, "restart-process": options.members, "restart-pod": options.in_pod}
     count = counts.get(options.change)
     return Fleet(
-        options.processes,
-        options.members,
-        options.start_s,
-        options.steady_s,
-        None if count is None else (most - count, count),
-        options.change.startswith("restart"),
-        options.change_s,
-        options.index_limit,
+        processes=options.processes,
+        members=options.members,
+        start_s=options.start_s,
+        steady_s=options.steady_s,
+        changed=None if count is None else (most - count, count),
+        restarts=options.change.startswith("restart"),
+        change_s=options.change_s,
+        index_limit=options.index_limit,
     )
 
 
@@ -231,9 +250,9 @@ def _heard(outputs: TrialOutputs) -> bool:
 
 
 def _half_s(outputs: TrialOutputs, found: _Pairs) -> float | None:
-    """Return the time in which half of all pairs matched; None if fewer did."""
+    """Return the median time of the matches; None if fewer than half came."""
     times = outputs.latencies.get(MATCH)
-    if times is None or 2 * found.matched < found.pairs:
+    if times is None or not found.matched or 2 * found.matched < found.pairs:
         return None
     return float(times.percentiles([50 * found.pairs / found.matched])[0]) / 1e9
 
@@ -288,6 +307,7 @@ def _described(
         {"role": participant.role, "member": failure.member, "error": failure.error}
         for participant, own in reports.items()
         for one in own
+        if not one.killed
         for failure in one.failures
     ]
     return {
@@ -296,7 +316,7 @@ def _described(
         "created_s": max(one.created_ns for one in processes) / 1e9,
         "absent": {role: _absent(reports, role, members) for role in members},
         "failures": failures[:SHOWN_FAILURES],
-        "pairs": found.pairs + changed.pairs,
+        "expected": found.pairs + changed.pairs,
         "matched": found.matched + changed.matched,
     }
 
@@ -305,25 +325,13 @@ def _absent(
     reports: Mapping[Participant, list[FleetProcess]], role: Role, members: Mapping[Role, int]
 ) -> list[int]:
     """Return the members of a role that no member of the other role has found."""
-    other, count = (SUBSCRIBER if role == PUBLISHER else PUBLISHER), members[role]
-    observers = 0
-    unseen: Counter[int] = Counter()
-    for participant, own in reports.items():
-        if participant.role != other:
-            continue
-        for one in own:
-            if not one.killed:
-                observers += one.members
-                for text in one.missing.values():
-                    unseen.update(_numbers(text or "", count))
-    return sorted(member for member, times in unseen.items() if times == observers)
-
-
-def _numbers(ranges: str, count: int) -> list[int]:
-    """Return the numbers below `count` in a text such as `0-4,7`."""
-    found: list[int] = []
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            found += range(int(first), min(int(last or first), count - 1) + 1)
-    return found[:count]
+    other = SUBSCRIBER if role == PUBLISHER else PUBLISHER
+    processes = [one for it, own in reports.items() if it.role == other for one in own if not one.killed]
+    missed = [ranges for one in processes for ranges in one.missing.values()]
+    if len(missed) < sum(one.members for one in processes):
+        # A member has found all of the role.
+        return []
+    unseen = set(range(members[role]))
+    for ranges in missed:
+        unseen &= {number for first, last in ranges for number in range(first, min(last, MAX_MEMBERS) + 1)}
+    return sorted(unseen)

@@ -40,7 +40,7 @@ def test_a_fleet_that_matched_has_its_times_and_costs(recording: Recording) -> N
     record = recording.record()
     assert record["valid"] and record["unmatched_percent"] == 0
     # 6 × 6 pairs and 2 × 6 again, seen from both sides.
-    assert record["fleet"]["pairs"] == record["fleet"]["matched"] == 2 * (36 + 12)
+    assert record["fleet"]["expected"] == record["fleet"]["matched"] == 2 * (36 + 12)
     assert record["fleet"]["absent"] == {"publisher": [], "subscriber": []}
     assert record["fleet"]["created"] == 12, "the killed process is not counted twice"
     assert 0 < record["fleet_first_s"] <= record["fleet_p50_s"] <= record["fleet_matched_s"]
@@ -54,14 +54,14 @@ def test_a_fleet_that_matched_has_its_times_and_costs(recording: Recording) -> N
 def test_pairs_that_did_not_match_are_a_result(recording: Recording) -> None:
     def lose(fleet: dict[str, Any]) -> None:
         process = fleet["processes"][0]
-        process["missing"] = {"0": "0-5", "1": "3-4,5"}
+        process["missing"] = {"0": [[0, 5]], "1": [[3, 4], [5, 5]]}
         process["found"]["matched"] -= 9
 
     change(recording, "sub0", lose)
     record = recording.record()
     assert record["valid"] and record["unmatched_percent"] == pytest.approx(100 * 9 / 96)
     assert record.get("fleet_matched_s") is record.get("steady_cpu_percent") is None
-    assert record["missing"] == {"fleet_matched_s": "63 of 72 pairs matched in 8 s"}
+    assert record["missing"] == {"fleet_matched_s": "63 of 72 matches in 8 s"}
     assert record["fleet"]["absent"] == {"publisher": [], "subscriber": []}, "others did find them"
 
 
@@ -69,7 +69,7 @@ def test_members_that_nobody_found_are_named(recording: Recording) -> None:
     def lose(fleet: dict[str, Any]) -> None:
         for process in fleet["processes"]:
             first = process["first"]
-            process["missing"] = {str(first): "2,4-5", str(first + 1): "4-9999"}
+            process["missing"] = {str(first): [[2, 2], [4, 5]], str(first + 1): [[4, 9999]]}
             process["failures"] = [{"member": first, "error": "no index"}]
 
     change(recording, "sub0", lose)
@@ -82,7 +82,7 @@ def test_members_that_nobody_found_are_named(recording: Recording) -> None:
 def test_a_fleet_without_any_pair_is_a_result_if_packets_arrived(recording: Recording, packets: int) -> None:
     def lose(fleet: dict[str, Any]) -> None:
         for process in fleet["processes"]:
-            process["found"]["matched"] = 0
+            process["found"] |= {"matched": 0, "first_ns": None, "last_ns": None}
             process["failures"] = [{"member": 0, "error": "domain: no index"}]
         fleet["traffic"]["received_packets"] = packets
 
@@ -90,18 +90,20 @@ def test_a_fleet_without_any_pair_is_a_result_if_packets_arrived(recording: Reco
         change(recording, name, lose)
     record = recording.record()
     if packets < 6:
-        assert record["reason"].startswith("no-match: no pair of members matched: domain: no index")
+        assert record["reason"].startswith("no-match: no members matched: domain: no index")
     else:
         assert record["valid"] and record["unmatched_percent"] == pytest.approx(75)
 
 
-@pytest.mark.parametrize("damage", ["missing", "first_ns"])
+@pytest.mark.parametrize("damage", ["missing", "first_ns", "matched", "processes"])
 def test_a_damaged_report_counts_as_missing(recording: Recording, damage: str) -> None:
     def spoil(fleet: dict[str, Any]) -> None:
         if damage == "missing":
-            fleet["processes"][0]["missing"] = ["0-5"]
+            fleet["processes"][0]["missing"] = {"0": [[0, 5, 7]]}
+        elif damage == "processes":
+            fleet["processes"].pop()
         else:
-            fleet["processes"][0]["found"]["first_ns"] = -1
+            fleet["processes"][0]["found"][damage] = {"first_ns": -1, "matched": 900}[damage]
 
     change(recording, "sub0", spoil)
     assert recording.record()["reason"].startswith("no-report")
@@ -132,12 +134,19 @@ def test_the_program_gets_what_the_options_state(options: dict[str, Any], expect
             {"publishers": 2},
             f"at most {MAX_MEMBERS} members of a role, not 2000",
         ),
-        ({}, {"rate": 10}, "leave out rate"),
-        ({}, {"writers": 2}, "leave out writers"),
+        ({}, {"rate": 10}, "have no rate"),
+        ({}, {"writers": 2}, "have no writers"),
         ({}, {"middleware": "raw"}, "raw does not start fleets: set middleware to one of cyclonedds"),
         ({}, {"middleware": "ros2-fastdds"}, "ros2-fastdds does not start fleets"),
         ({}, {"middleware": "fastdds", "transport": "shared-memory"}, "leave out shared-memory"),
-        ({"start_s": 1, "change": "late"}, {}, "leave one of them out"),
+        ({"start_s": 5, "change": "restart-pod"}, {}, "set change_s to 5 or more"),
+        ({}, {"dscp": 46}, "have no dscp"),
+        ({}, {"lock_memory": True}, "have no lock_memory"),
+        ({}, {"capture": True}, "have no capture"),
+        ({}, {"instances": 1}, "have no instances"),
+        ({"index_limit": 3}, {"middleware": "zenoh"}, "leave out index_limit"),
+        ({"members": 101}, {"middleware": "zenoh"}, "a port for each of 100 publishing members"),
+        ({}, {"middleware": "fastdds", "security": "EncryptRTPS"}, "security must be none"),
     ],
 )
 def test_what_no_fleet_can_have_is_refused(

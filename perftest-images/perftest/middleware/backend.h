@@ -138,6 +138,7 @@ struct Settings {
     bool publishes() const { return role != Role::subscriber; }
     unsigned sharing_address = 1;             // how many processes of the run may share an address
     unsigned members = 0;                     // of a fleet in this process, of which this participant is one; 0: no fleet
+    unsigned incarnation = 0;                 // see MemberId; its number is `id`
     unsigned members_at_address = 0;          // of a fleet at each address
     unsigned index_limit = 0;                 // of a fleet: last participant index searched at an address; 0: as needed
     int64_t lease_ns = 0;                     // least time without messages after which discovery forgets a participant
@@ -174,6 +175,12 @@ struct Settings {
     int verbosity = 1;
 };
 
+// A member of a fleet, as the others recognize it.
+struct MemberId {
+    unsigned number = 0;                      // among those of its role
+    unsigned incarnation = 0;                 // 1: takes the place of one that was killed
+};
+
 // Callbacks of a backend, made from any thread. on_sample() is called by one thread at a time; on_received() follows
 // each group of samples that were received together.
 class Events {
@@ -182,8 +189,8 @@ public:
     virtual void on_match() = 0;
     virtual void on_sample(const Sample&) = 0;
     virtual void on_received() = 0;
-    // An endpoint of the member with this number has matched. The endpoint's own number is never that of another one.
-    virtual void on_member(unsigned /*number*/, uint64_t /*endpoint*/) {}
+    // An endpoint of a member has matched; its number is unique among those of the member.
+    virtual void on_member(const MemberId&, unsigned /*endpoint*/) {}
 
 protected:
     ~Events() = default;

@@ -44,6 +44,12 @@ static_assert(sizeof(K8sdds_KeyedSample) == sizeof(K8sdds_Sample) &&
                   offsetof(K8sdds_KeyedSample, payload) == offsetof(K8sdds_Sample, payload),
               "both types have the same layout");
 
+// By which the members of a fleet recognize the endpoints of each other.
+struct UserData {
+    MemberId member;
+    unsigned endpoint = 0;
+};
+
 class CycloneDds final : public Backend {
 public:
     std::string version() const override { return CYCLONEDDS_VERSION; }
@@ -66,7 +72,7 @@ public:
     bool announce(const Announcement& announcement) override;
 
 private:
-    Qos endpoint_qos(const EndpointQos& e, bool writer) const;
+    Qos endpoint_qos(const EndpointQos& e, bool writer, size_t number) const;
     void create_announcement_channel();
     void create_data_endpoints();
     using MatchedData = dds_builtintopic_endpoint_t* (*)(dds_entity_t endpoint, dds_instance_handle_t matched);
@@ -111,8 +117,8 @@ void CycloneDds::open(const Settings& settings, Events& events) {
     std::string messages;
     const dds_entity_t domain = cyclonedds_domain(settings, messages);
     // The members of a fleet share the domain that the first one in their process created.
-    if (!settings.members || domain != DDS_RETCODE_PRECONDITION_NOT_MET) domain_ = created(domain, ("domain: " + messages).c_str());
-    if (domain > 0 && !messages.empty()) std::fprintf(stderr, "%s\n", messages.c_str());
+    if (!settings.members || domain != DDS_RETCODE_PRECONDITION_NOT_MET) domain_ = created(domain, ("domain: " + messages.substr(0, messages.find('\n'))).c_str());
+    if (domain > 0) std::fputs(messages.c_str(), stderr);
     Qos qos(dds_create_qos());
     cyclonedds_add_security(qos.get(), settings.security);
     participant_ = created(dds_create_participant(settings.domain, qos.get(), nullptr), "participant");
@@ -147,8 +153,10 @@ void CycloneDds::create_announcement_channel() {
     announcement_reader_ = created(reader, "announcement reader");
 }
 
-Qos CycloneDds::endpoint_qos(const EndpointQos& e, bool writer) const {
+Qos CycloneDds::endpoint_qos(const EndpointQos& e, bool writer, size_t number) const {
     Qos qos(dds_create_qos());
+    const UserData own{{settings_.id, settings_.incarnation}, static_cast<unsigned>(number)};
+    if (settings_.members) dds_qset_userdata(qos.get(), &own, sizeof own);
     // The program repeats a blocked write(). It blocks in slices, so that the end of the test, a signal or the loss
     // of a peer is noticed in between.
     const int64_t blocking = e.max_blocking_ns == infinite ? settings_.write_slice_ns
@@ -164,7 +172,6 @@ Qos CycloneDds::endpoint_qos(const EndpointQos& e, bool writer) const {
     if (writer) dds_qset_lifespan(qos.get(), duration(e.lifespan_ns));
     dds_qset_destination_order(qos.get(), e.by_source_timestamp ? DDS_DESTINATIONORDER_BY_SOURCE_TIMESTAMP
                                                                 : DDS_DESTINATIONORDER_BY_RECEPTION_TIMESTAMP);
-    if (settings_.members) dds_qset_userdata(qos.get(), &settings_.id, sizeof settings_.id);
     return qos;
 }
 
@@ -203,7 +210,7 @@ void CycloneDds::create_data_endpoints() {
     };
     for (const DataEndpoint& written : written_)
         writers_.push_back(created(dds_create_writer(participant_, topic(written.topic),
-                                                     endpoint_qos(written.qos, true).get(), listener), "data writer"));
+                                                     endpoint_qos(written.qos, true, writers_.size()).get(), listener), "data writer"));
     batched_.resize(writers_.size());
     // Readers use the source timestamp only for the lifespan and for the order by source timestamp.
     const EndpointQos &writer = settings_.qos.writer, &reader = settings_.qos.reader;
@@ -218,7 +225,7 @@ void CycloneDds::create_data_endpoints() {
         // The listener is set when the reader is complete. A member receives nothing, and must not miss a match.
         dds_listener_t* const first = settings_.members ? listener : nullptr;
         const dds_entity_t reader = created(dds_create_reader(participant_, topic(read.topic),
-                                                              endpoint_qos(read.qos, false).get(), first), "data reader");
+                                                              endpoint_qos(read.qos, false, readers_.size()).get(), first), "data reader");
         readers_.push_back(reader);
         if (!first) created(dds_set_listener(reader, listener), "data listener");
         if (settings_.receive != Receive::waitset) continue;
@@ -243,17 +250,17 @@ void CycloneDds::note_matches() {
         note(dds_get_matched_publication_data, reader, dds_get_matched_publications(reader, matched.data(), matched.size()));
 }
 
-// Members of a fleet recognize each other by their user data. An endpoint that has just disappeared has none.
+// An endpoint that has just disappeared has no data.
 void CycloneDds::on_match(MatchedData matched_data, dds_entity_t endpoint, dds_instance_handle_t matched) {
     events_->on_match();
     dds_builtintopic_endpoint_t* const found = settings_.members ? matched_data(endpoint, matched) : nullptr;
     if (!found) return;
     void* data = nullptr;
     size_t size = 0;
-    unsigned number = 0;
-    if (dds_qget_userdata(found->qos, &data, &size) && size == sizeof number) {
-        std::memcpy(&number, data, sizeof number);
-        events_->on_member(number, matched);
+    UserData other;
+    if (dds_qget_userdata(found->qos, &data, &size) && size == sizeof other) {
+        std::memcpy(&other, data, sizeof other);
+        events_->on_member(other.member, other.endpoint);
     }
     dds_free(data);
     dds_builtintopic_free_endpoint(found);

@@ -220,7 +220,8 @@ std::string rejected_config(const Settings& s) {
     const dds_entity_t domain = cyclonedds_domain(s, messages);
     if (domain > 0) dds_delete(domain);
     if (domain > 0) return "";
-    return "-middlewareConfig: " + s.middleware_config + ": Cyclone DDS rejects it: " + messages;
+    return "-middlewareConfig: " + s.middleware_config + ": Cyclone DDS rejects it: " +
+           messages.substr(0, messages.find('\n'));
 }
 
 std::string unsupported_config(const Settings& s) {
@@ -238,7 +239,6 @@ dds_entity_t cyclonedds_domain(const Settings& s, std::string& messages) {
     }, &messages);
     const dds_entity_t domain = dds_create_domain(s.domain, config(s).c_str());
     dds_set_log_sink(nullptr, nullptr);
-    messages.resize(std::min(messages.find('\n'), messages.size()));
     return domain;
 }
 

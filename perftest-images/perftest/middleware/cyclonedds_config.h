@@ -19,7 +19,7 @@ CycloneLengths cyclonedds_lengths(const Settings&);
 // Returns why these settings are not supported, with the fix; empty if they are.
 std::string cyclonedds_unsupported(const Settings&);
 
-// Creates the domain, and returns it or a negative error. `messages` gets the first line that the library logs.
+// Creates the domain, and returns it or a negative error. `messages` gets what the library logs.
 dds_entity_t cyclonedds_domain(const Settings&, std::string& messages);
 
 // Adds the DDS Security plugins and documents to the QoS of a participant. Does nothing without DDS Security.

@@ -188,9 +188,8 @@ void FastDds::on_match(const MatchedStatus& status, const InstanceHandle_t& matc
     events_->on_match();
     if (!settings_.members || status.current_count_change <= 0) return;
     const fastdds_api::rtps::GUID_t guid = fastdds_api::rtps::iHandle2GUID(matched);
-    uint64_t endpoint;                                     // what only its process has, and what no other of its endpoints has
-    std::memcpy(&endpoint, guid.guidPrefix.value + 4, 4);
-    std::memcpy(reinterpret_cast<char*>(&endpoint) + 4, guid.entityId.value, 4);
+    unsigned endpoint;
+    std::memcpy(&endpoint, guid.entityId.value, sizeof endpoint);
     events_->on_member(fastdds_member(guid), endpoint);
 }
 

@@ -258,6 +258,8 @@ std::string fastdds_unsupported(const Settings& s) {
 #if !HAVE_SECURITY
     if (s.security.enabled()) return "-secureGovernanceFile: this Fast DDS was built without DDS Security; use fastdds";
 #endif
+    if (s.security.enabled() && s.members)
+        return "-discoveryTest: DDS Security of fastdds hides the numbers of members; remove the -secure options, or use cyclonedds";
     if (s.security.enabled() && fastdds_max_message(s) < least_for_handshake)
         return "-messageSizeMax: fastdds does not fragment the handshake of DDS Security, which contains certificates and "
                "permissions; give at least " + std::to_string(least_for_handshake);
@@ -319,7 +321,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     qos.transport().user_transports.push_back(checked(udp));
     if (s.transport == Transport::shared_memory) qos.transport().user_transports.push_back(shared_memory(s));
 
-    if (s.members) fastdds_set_member(qos.wire_protocol().prefix, s.id);
+    if (s.members) fastdds_set_member(qos.wire_protocol().prefix, {s.id, s.incarnation});
     set_discovery(qos.wire_protocol().builtin, s, nic);
     fastdds_api::Duration_t& lease = qos.wire_protocol().builtin.discovery_config.leaseDuration;
     const fastdds_api::Duration_t least(static_cast<int32_t>(s.lease_ns / 1'000'000'000), 0);
@@ -329,20 +331,22 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     return qos;
 }
 
-// Vendor, then what no other process has, then the number.
-void fastdds_set_member(fastdds_api::rtps::GuidPrefix_t& prefix, unsigned number) {
+// Vendor, then what no other participant has, then the incarnation and the number.
+void fastdds_set_member(fastdds_api::rtps::GuidPrefix_t& prefix, const MemberId& member) {
     const auto now = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
     const uint64_t process = now ^ static_cast<uint64_t>(getpid()) << 24;
     prefix.value[0] = 1;
     prefix.value[1] = 15;
-    std::memcpy(prefix.value + 2, &process, 6);
-    std::memcpy(prefix.value + 8, &number, sizeof number);
+    std::memcpy(prefix.value + 2, &process, 5);
+    prefix.value[7] = static_cast<unsigned char>(member.incarnation);
+    std::memcpy(prefix.value + 8, &member.number, sizeof member.number);
 }
 
-unsigned fastdds_member(const fastdds_api::rtps::GUID_t& guid) {
-    unsigned number;
-    std::memcpy(&number, guid.guidPrefix.value + 8, sizeof number);
-    return number;
+MemberId fastdds_member(const fastdds_api::rtps::GUID_t& guid) {
+    MemberId member;
+    member.incarnation = guid.guidPrefix.value[7];
+    std::memcpy(&member.number, guid.guidPrefix.value + 8, sizeof member.number);
+    return member;
 }
 
 void fastdds_prepare(const Settings& s) {

@@ -47,9 +47,9 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
 // Returns the locator of the data readers with -multicast: the group and the domain's port for user multicast.
 fastdds_api::rtps::Locator_t fastdds_multicast(const Settings&);
 
-// Puts a member's number into the prefix of its GUID, and reads it from the GUID of one of its endpoints.
-void fastdds_set_member(fastdds_api::rtps::GuidPrefix_t&, unsigned number);
-unsigned fastdds_member(const fastdds_api::rtps::GUID_t&);
+// Puts a member of a fleet into the prefix of its GUID, and reads it from the GUID of one of its endpoints.
+void fastdds_set_member(fastdds_api::rtps::GuidPrefix_t&, const MemberId&);
+MemberId fastdds_member(const fastdds_api::rtps::GUID_t&);
 
 TransportFacts fastdds_facts(const Settings&);
 

@@ -91,12 +91,13 @@ std::string own_address(const Settings& s) {
 std::vector<std::string> publisher_endpoints(const Settings& s) {
     const bool node = s.role == Role::node;
     const unsigned all = node ? s.subscribers + 1 : s.publishers, connected = node ? s.id : all;
+    const unsigned each = s.members ? s.members_at_address : 1, programs = all / each;
     std::vector<std::string> hosts = s.peers, endpoints;
     const std::string own = interface_of(s.nic, s.ipv6).address;
     if (hosts.empty()) hosts.push_back(!own.empty() ? own : s.ipv6 ? "::1" : "127.0.0.1");
     for (size_t n = 0; n < hosts.size(); ++n)
         for (unsigned id = 0; id < connected; ++id)
-            if (s.members ? id / s.members_at_address == n : hosts.size() < all || id == n)
+            if (hosts.size() < programs || id / each == n)
                 endpoints.push_back(endpoint(s, with_brackets(hosts[n]) + ":" + std::to_string(publisher_port(s, id))));
     return endpoints;
 }
@@ -263,7 +264,6 @@ private:
     Publisher announcements_;
     std::mutex announcing_;                               // several threads announce something
     std::atomic<unsigned> present_{0};                    // peers
-    std::atomic<uint64_t> endpoints_{0};                  // of members that have appeared
     std::mutex receiving_;                                // each link to a peer has a thread that receives
 };
 
@@ -291,7 +291,8 @@ std::string Zenoh::unsupported(const Settings& s) const {
     if (s.send_queue) return "-sendQueueSize: zenoh keeps no unacknowledged samples; remove it";
     if (s.limits.fragment != MessageLimits::library || s.limits.fragment_message)
         return "-fragmentSize: fragments of zenoh fill a message; give -messageSizeMax";
-    if (s.publishes() && s.id >= ports && s.discovery != Discovery::server)
+    const unsigned last_id = s.members ? (s.id + 1) * s.members_at_address - 1 : s.id;
+    if (s.publishes() && last_id >= ports && s.discovery != Discovery::server)
         return (s.role == Role::node ? "-graph" : "-pidMultiPubTest") + std::string(": zenoh has a port for ") +
                std::to_string(ports) + (s.role == Role::node ? " nodes; use fewer" : " publishers; use smaller ids");
     if (s.role == Role::node && qos.batch_bytes > 0)
@@ -396,18 +397,18 @@ void Zenoh::create_subscribers() {
 }
 
 void Zenoh::become_present() {
-    const auto changed = [](void* self, bool present, uint32_t number) {
+    const auto changed = [](void* self, bool present, uint32_t number, uint32_t incarnation) {
         Zenoh& zenoh = *static_cast<Zenoh*>(self);
         if (present) ++zenoh.present_;
         else --zenoh.present_;
         zenoh.events_->on_match();
         // A session announces itself when it has declared all its endpoints.
         for (unsigned n = 0; present && zenoh.settings_.members && n < zenoh.settings_.topics; ++n)
-            zenoh.events_->on_member(number, zenoh.endpoints_++);
+            zenoh.events_->on_member({number, incarnation}, n);
     };
     Failure failure;
     if (!k8sdds_zenoh_watch(session_, presence_key(peer_of(settings_.role)).c_str(), changed, this, failure.out()) ||
-        !k8sdds_zenoh_appear(session_, presence_key(settings_.role).c_str(), settings_.id, failure.out()))
+        !k8sdds_zenoh_appear(session_, presence_key(settings_.role).c_str(), settings_.id, settings_.incarnation, failure.out()))
         failure.raise("presence");
 }
 

@@ -26,7 +26,7 @@ enum class Test : uint8_t { throughput = 0, latency = 1, paced = 2, graph = 3, d
 constexpr int64_t max_data_length = 1 << 30, max_writers = 2048;    // of a publisher
 constexpr double lowest_rate = 0.001, highest_rate = 1e7;        // samples per second
 constexpr int64_t max_instances = 100'000;
-constexpr int64_t max_members = 1000;            // of a fleet in each role
+constexpr int64_t max_members = 1000;            // of a role of a fleet
 // Added to the test that a publisher announces, if samples may be shorter than the length that it announces.
 constexpr int64_t lengths_vary_flag = 1 << 8;
 constexpr bool is_data_length(int64_t bytes) { return bytes >= sample_overhead && bytes <= max_data_length; }

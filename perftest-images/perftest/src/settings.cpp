@@ -57,10 +57,13 @@ void parse_fleet(Options& options) {
             throw UsageError(std::string(other) + ": has an effect only with -discoveryTest; add it");
     if (options.discovery_test <= 0) return;
     if (options.output_format != "json") throw UsageError("-outputFormat: a discovery test prints json only; add -outputFormat json");
-    for (const char* other : {"-latencyTest", "-pacedTest", "-scan", "-keyed", "-serialized", "-writers"})
+    for (const char* other : {"-latencyTest", "-pacedTest", "-scan", "-keyed", "-serialized", "-writers", "-dscp", "-lockMemory",
+                              "-asynchronous", "-batchSize", "-pubRate", "-executionTime", "-warmUp"})
         if (options.was_given(other)) throw UsageError(std::string(other) + ": has no effect in a discovery test; remove it");
-    if (options.processes * options.members > max_members)
-        throw UsageError("-members: at most " + std::to_string(max_members) + " in all -processes; give fewer");
+    const int64_t programs = std::max({options.pub ? options.subscribers : options.publishers, options.pid + 1, options.sid + 1});
+    const int64_t all = options.processes * options.members * programs;
+    if (all > max_members)
+        throw UsageError("-members: a role has at most " + std::to_string(max_members) + ", not " + std::to_string(all) + "; give fewer");
     if (options.transport == "SHMEM") throw UsageError("-transport: members of a fleet find each other by a network; remove SHMEM");
     if (options.steady >= options.discovery_test) throw UsageError("-steady: is a part of -discoveryTest; give a shorter time");
     if (options.change.empty()) return;
@@ -70,8 +73,11 @@ void parse_fleet(Options& options) {
     std::sscanf(options.change.c_str(), "%7[a-z]:%4u:%4u:%lf%n", kind, &change.first, &change.count, &change.at, &length);
     change.restarts = std::string(kind) == "restart";
     const bool known = change.restarts || std::string(kind) == "late";
-    if (!known || length != static_cast<int>(options.change.size()) || !change.count || !(change.at >= 0 && change.at < options.discovery_test))
-        throw UsageError("-change: '" + options.change + "' is not late:FIRST:COUNT:S or restart:FIRST:COUNT:S, with a time before the end");
+    const double latest = options.discovery_test - options.steady;
+    if (!known || length != static_cast<int>(options.change.size()) || !change.count || !(change.at >= 0 && change.at < latest))
+        throw UsageError("-change: '" + options.change + "' is not late:FIRST:COUNT:S or restart:FIRST:COUNT:S, with a time before -steady begins");
+    if (change.restarts && change.at < options.start_interval * (change.first + change.count))
+        throw UsageError("-change: these members start later, by -startInterval; give a later time");
     if (change.restarts && (change.first % options.members || change.count % options.members))
         throw UsageError("-change: processes have " + std::to_string(options.members) + " -members each; restart multiples of them");
     options.fleet_change = change;
@@ -139,12 +145,12 @@ unsigned nodes_at_one_address(const std::vector<std::string>& peers, unsigned no
     return std::min(most + 1, nodes);                      // this node may share it too
 }
 
-// Returns how many processes of a fleet share an address with others: those of this process, of a peer, or of both.
-unsigned processes_at_one_address(const Options& options) {
+// Returns how many processes of a fleet share an address: without -peer, those of all known programs could.
+unsigned processes_at_one_address(const Options& options, unsigned programs) {
     std::vector<std::string> addresses = options.peers;
     addresses.push_back(interface_of(options.nic, options.ipv6()).address);
     std::map<std::string, unsigned> counts;
-    unsigned most = 0;
+    unsigned most = options.peers.empty() ? programs : 0;
     for (const std::string& address : addresses) most = std::max(most, ++counts[address]);
     return most * static_cast<unsigned>(options.processes);
 }
@@ -153,9 +159,9 @@ unsigned processes_at_one_address(const Options& options) {
 void set_fleet(Settings& settings, const Options& options) {
     settings.members = static_cast<unsigned>(options.members);
     settings.members_at_address = static_cast<unsigned>(options.members * options.processes);
+    settings.sharing_address = processes_at_one_address(options, settings.sharing_address);
     settings.subscribers *= settings.members_at_address;
     settings.publishers *= settings.members_at_address;
-    settings.sharing_address = processes_at_one_address(options);
     settings.index_limit = static_cast<unsigned>(options.index_limit);
     for (unsigned n = 0; n < settings.topics; ++n) {
         const std::string topic = n ? throughput_topic + ("_" + std::to_string(n)) : throughput_topic;

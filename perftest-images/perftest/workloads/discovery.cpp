@@ -43,13 +43,16 @@ struct Plan {
 
     const int64_t start, end, steady, interval;
     const std::optional<FleetChange> change;
-    const int64_t changed;
+    const int64_t changed;                    // before `steady`
 
-    bool changes(Role role, unsigned number) const { return change && role == Role::publisher && change->concerns(number); }
     bool restarts(Role role, unsigned number) const { return changes(role, number) && change->restarts; }
+    bool starts_late(Role role, unsigned number) const { return changes(role, number) && !change->restarts; }
     int64_t starts(Role role, unsigned number) const {
-        return changes(role, number) && !change->restarts ? changed : start + interval * number;
+        return starts_late(role, number) ? changed : start + interval * number;
     }
+
+private:
+    bool changes(Role role, unsigned number) const { return change && role == Role::publisher && change->concerns(number); }
 };
 
 // The pairs of some members with those of the other role, and how long they took from when the later one was to start.
@@ -59,20 +62,27 @@ public:
         ++expected_;
         if (!matched) return;
         const int64_t time = std::max<int64_t>(matched - since, 1);
+        first_ = std::min(first_, time);
+        last_ = std::max(last_, time);
         times_.record(time);
     }
     Json json() const {
         const bool any = times_.count() != 0;
         return {{"pairs", expected_},
                 {"matched", times_.count()},
-                {"first_ns", any ? Json(times_.min()) : Json(nullptr)},
-                {"last_ns", any ? Json(times_.max()) : Json(nullptr)}};
+                {"first_ns", any ? Json(first_) : Json(nullptr)},
+                {"last_ns", any ? Json(last_) : Json(nullptr)}};
     }
     const Histogram& times() const { return times_; }
 
 private:
     uint64_t expected_ = 0;
+    int64_t first_ = INT64_MAX, last_ = 0;    // exact, of any length
     Histogram times_;
+};
+
+struct AllPairs {
+    Pairs found, changed;                     // of members that start in time; of late ones and of successors
 };
 
 int64_t own_peak_memory_bytes() {
@@ -81,7 +91,7 @@ int64_t own_peak_memory_bytes() {
     return usage.ru_maxrss * 1024;
 }
 
-// One process of the fleet, which is forked before it loads a middleware.
+// One process of the fleet, which is forked before a participant exists.
 class Process {
 public:
     Process(const Options& options, const Settings& settings, const Plan& plan, unsigned first, bool again)
@@ -101,9 +111,8 @@ private:
     int64_t start_of(unsigned number) const { return again_ ? plan_.changed : plan_.starts(settings_.role, number); }
     void open_all(int64_t end);
     void open(Opened&);
-    void note_change();
-    void add_pairs(const FleetMember&);
-    Json report();
+    void add_pairs(const FleetMember&, AllPairs&);
+    std::string report();
 
     const Options& options_;
     Settings settings_;
@@ -112,7 +121,6 @@ private:
     const bool again_;                        // the process takes the place of one that was killed
     std::vector<std::unique_ptr<Opened>> opened_;
     Json failures_ = Json::array(), missing_ = Json::object();
-    Pairs pairs_, changed_pairs_;
     unsigned created_ = 0;
     int64_t created_ns_ = 0;                  // since the start, of the last one
     double steady_cpu_s_ = 0, end_cpu_s_ = 0;
@@ -137,69 +145,68 @@ void Process::open_all(int64_t end) {
 void Process::open(Opened& opened) {
     Settings settings = settings_;
     settings.id = opened.member.number;
+    settings.incarnation = again_;
     opened.backend = load_backend(options_.middleware);
     opened.backend->open(settings, opened.member);
 }
 
-// Forgets the publishers that are killed now.
-void Process::note_change() {
-    sleep_until(plan_.changed);
-    for (unsigned n = 0; n < plan_.change->count && settings_.role == Role::subscriber; ++n)
-        for (auto& opened : opened_)
-            if (plan_.change->first + n < settings_.publishers) opened->member.expect_successor(plan_.change->first + n);
+// Returns ascending numbers as pairs of the first and the last of a range.
+Json ranges(const std::vector<unsigned>& numbers) {
+    Json all = Json::array();
+    for (const unsigned number : numbers)
+        if (!all.empty() && all.back()[1] == number - 1) all.back()[1] = number;
+        else all.push_back({number, number});
+    return all;
 }
 
-void Process::add_pairs(const FleetMember& member) {
+void Process::add_pairs(const FleetMember& member, AllPairs& all) {
     const Role other_role = settings_.role == Role::publisher ? Role::subscriber : Role::publisher;
     const std::vector<Pair> pairs = member.pairs();
     std::vector<unsigned> missing;
     for (unsigned other = 0; other < pairs.size(); ++other) {
-        const Pair& pair = pairs[other];
+        const Matched &first = pairs[other][0], &successor = pairs[other][1];
         const int64_t since = std::max(start_of(member.number), plan_.starts(other_role, other));
-        const bool changes = plan_.changes(settings_.role, member.number) || plan_.changes(other_role, other);
-        const bool restarts = changes && plan_.change->restarts;
-        if (!restarts) (changes ? changed_pairs_ : pairs_).add(since, pair.matched_ns);
-        else if (!again_) pairs_.add(since, pair.matched_ns);
-        if (restarts && !killed()) changed_pairs_.add(plan_.changed, again_ ? pair.matched_ns : pair.rematched_ns);
-        if (!killed() && !(pair.renewed ? pair.rematched_ns : pair.matched_ns)) missing.push_back(other);
+        const bool other_restarts = plan_.restarts(other_role, other);
+        const bool late = plan_.starts_late(settings_.role, member.number) || plan_.starts_late(other_role, other);
+        (late || again_ ? all.changed : all.found).add(since, first.at_ns);
+        if (other_restarts) all.changed.add(plan_.changed, successor.at_ns);
+        if (!(other_restarts ? successor : first).at_ns && !killed()) missing.push_back(other);
     }
     if (!missing.empty()) missing_[std::to_string(member.number)] = ranges(missing);
 }
 
-Json Process::report() {
-    for (const auto& opened : opened_) {
-        add_pairs(opened->member);
-    }
-    return {{"first", first_},
-            {"members", settings_.members},
-            {"again", again_},
-            {"killed", killed()},
-            {"created", created_},
-            {"created_ns", created_ns_},
-            {"failures", failures_},
-            {"missing", missing_},
-            {"found", pairs_.json()},
-            {"changed", changed_pairs_.json()},
-            {"cpu_s", json_rounded(end_cpu_s_, 6)},
-            {"steady_cpu_s", json_rounded(end_cpu_s_ - steady_cpu_s_, 6)},
-            {"memory_bytes", own_peak_memory_bytes()}};
+std::string Process::report() {
+    const int64_t memory_bytes = own_peak_memory_bytes();      // without what follows
+    AllPairs all;
+    for (const auto& opened : opened_) add_pairs(opened->member, all);
+    const Json report = {{"first", first_},
+                         {"members", settings_.members},
+                         {"again", again_},
+                         {"killed", killed()},
+                         {"created", created_},
+                         {"created_ns", created_ns_},
+                         {"failures", failures_},
+                         {"missing", missing_},
+                         {"found", all.found.json()},
+                         {"changed", all.changed.json()},
+                         {"cpu_s", json_rounded(end_cpu_s_, 6)},
+                         {"steady_cpu_s", json_rounded(end_cpu_s_ - steady_cpu_s_, 6)},
+                         {"memory_bytes", memory_bytes}};
+    std::string text = json_text(report) + "\n";
+    const double length_s = static_cast<double>(plan_.end - plan_.start) / 1e9;
+    for (const auto& [tag, pairs] : {std::pair{"match", &all.found}, std::pair{"rematch", &all.changed}})
+        if (pairs->times().count()) text += histogram_log(pairs->times(), tag, 0, length_s);
+    return text;
 }
 
 std::string Process::run() {
     const int64_t end = killed() ? plan_.changed : plan_.end;
     open_all(end);
-    const bool sees_restart = plan_.change && plan_.change->restarts && !again_ && !killed();
-    if (sees_restart && plan_.changed <= plan_.steady) note_change();
     sleep_until(std::min(plan_.steady, end));
     steady_cpu_s_ = process_cpu_s();
-    if (sees_restart && plan_.changed > plan_.steady) note_change();
     sleep_until(end);
     end_cpu_s_ = process_cpu_s();
-    std::string text = json_text(report()) + "\n";
-    const double length_s = static_cast<double>(plan_.end - plan_.start) / 1e9;
-    for (const auto& [tag, pairs] : {std::pair{"match", &pairs_}, std::pair{"rematch", &changed_pairs_}})
-        if (pairs->times().count()) text += histogram_log(pairs->times(), tag, 0, length_s);
-    return text;
+    return report();
 }
 
 struct Traffic {
@@ -244,13 +251,15 @@ public:
 
 private:
     struct Child {
-        pid_t pid;
+        pid_t pid;                            // -1: has ended
         int report;                           // file
         unsigned first;
+        int status = 0;                       // of waitpid()
     };
     void fork_process(unsigned first, bool again);
     void renew();
-    void await(const Child&, int64_t until);
+    static void await(Child&, int64_t until);
+    static std::string end_of(const Child&);
     std::string report_of(const Child&) const;
 
     const Options& options_;
@@ -270,10 +279,14 @@ void Fleet::fork_process(unsigned first, bool again) {
     if (pid < 0) throw std::runtime_error("fork: " + std::string(std::strerror(errno)));
     children_.push_back({pid, report, first});
     if (pid) return;
+    for (const Child& other : children_)
+        if (other.report != report) close(other.report);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(exit_middleware);
-    Process process(options_, settings_, plan_, first, again);
+    bool killed = false;
     try {
+        Process& process = *new Process(options_, settings_, plan_, first, again);     // its middleware is not closed
+        killed = process.killed();
         const std::string text = process.run();
         for (size_t from = 0; from < text.size();) {
             const ssize_t written = ::write(report, text.data() + from, text.size() - from);
@@ -284,26 +297,32 @@ void Fleet::fork_process(unsigned first, bool again) {
         log_line("middleware error: %s", error.what());
         _exit(exit_middleware);
     }
-    if (process.killed()) raise(SIGKILL);
+    if (killed) raise(SIGKILL);
     _exit(exit_done);                                      // as fast as a machine that fails: the others have ended, too
 }
 
 // Starts the successors of the processes that are killed.
 void Fleet::renew() {
     sleep_until(plan_.changed);
-    const std::vector<Child> before = children_;
-    for (const Child& child : before)
-        if (plan_.restarts(settings_.role, child.first)) {
-            await(child, plan_.changed + report_ns);
-            fork_process(child.first, true);
-        }
+    for (size_t n = 0, before = children_.size(); n < before; ++n) {
+        const unsigned first = children_[n].first;
+        if (!plan_.restarts(settings_.role, first)) continue;
+        await(children_[n], plan_.changed + report_ns);
+        fork_process(first, true);
+    }
 }
 
-void Fleet::await(const Child& child, int64_t until) {
-    for (;; sleep_until(now_ns() + 5'000'000)) {
-        if (now_ns() >= until) kill(child.pid, SIGKILL);
-        if (waitpid(child.pid, nullptr, now_ns() >= until ? 0 : WNOHANG) != 0) return;
+void Fleet::await(Child& child, int64_t until) {
+    for (; child.pid > 0; sleep_until(now_ns() + 5'000'000)) {
+        const bool late = now_ns() >= until;
+        if (late) kill(child.pid, SIGKILL);
+        if (waitpid(child.pid, &child.status, late ? 0 : WNOHANG) != 0) child.pid = -1;
     }
+}
+
+std::string Fleet::end_of(const Child& child) {
+    if (WIFSIGNALED(child.status)) return "was ended by signal " + std::to_string(WTERMSIG(child.status));
+    return "exited with code " + std::to_string(WEXITSTATUS(child.status));
 }
 
 void Fleet::run() {
@@ -312,15 +331,13 @@ void Fleet::run() {
     state_.begin_measured(plan_.start);
     for (unsigned n = 0; n < static_cast<unsigned>(options_.processes); ++n)
         fork_process(pod_ * settings_.members_at_address + n * settings_.members, false);
-    const bool restarts = plan_.change && plan_.change->restarts;
-    if (restarts && plan_.changed <= plan_.steady) renew();
+    if (plan_.change && plan_.change->restarts) renew();
     sleep_until(plan_.steady);
     steady_ = traffic_of(interface_.name);
-    if (restarts && plan_.changed > plan_.steady) renew();
     sleep_until(plan_.end);
     last_ = traffic_of(interface_.name);
     state_.end_measured(now_ns());
-    for (const Child& child : children_) await(child, plan_.end + report_ns);
+    for (Child& child : children_) await(child, plan_.end + report_ns);
 }
 
 std::string Fleet::report_of(const Child& child) const {
@@ -339,12 +356,11 @@ Json Fleet::json(ExitStatus& status, std::FILE* histograms) {
         const Json report = Json::parse(text.substr(0, line), nullptr, false);
         if (report.is_object()) processes.push_back(report);
         else status = {exit_middleware, "middleware error: a process with the members from " + std::to_string(child.first) +
-                                            " on ended without a report"};
+                                            " on " + end_of(child) + " without a report"};
         if (histograms) std::fputs(text.substr(std::min(line + 1, text.size())).c_str(), histograms);
     }
     const double steady_s = static_cast<double>(plan_.end - plan_.steady) / 1e9;
-    return {{"start_monotonic_ns", plan_.start},
-            {"steady_s", json_rounded(steady_s, 6)},
+    return {{"steady_s", json_rounded(steady_s, 6)},
             {"processes", processes},
             {"traffic", traffic_json(first_, last_)},
             {"steady_traffic", traffic_json(steady_, last_)}};

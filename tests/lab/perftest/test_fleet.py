@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from perftest_tools import A, end_all
@@ -53,6 +56,41 @@ def test_restarted_members_are_found_again(perftest, link, middleware):
     assert pairs(publishing, "changed") == pairs(subscribing, "changed") == (8, 8)
 
 
+@pytest.mark.parametrize("middleware", MIDDLEWARES)
+def test_the_members_of_several_programs_find_each_other(perftest, link, middleware):
+    """Two programs of each role share an address, by their numbers."""
+    both = ["-discoveryTest", 15, "-processes", 2, "-members", 2, *REST]
+    both += ["-transport", "TCPv4"] if middleware == "zenoh" else []
+    place = {"nic": "eth0", "middleware": middleware}
+    processes = []
+    for number in range(2):
+        pub = ("-pidMultiPubTest", number, "-numSubscribers", 2, "-peer", "10.99.0.2", "-peer", "10.99.0.2")
+        sub = ("-sidMultiSubTest", number, "-numPublishers", 2, "-peer", "10.99.0.1", "-peer", "10.99.0.1")
+        processes.append(perftest.start("-pub", *both, *pub, netns=link[0], **place))
+        processes.append(perftest.start("-sub", *both, *sub, netns=link[1], **place))
+    end_all(*processes)
+    for process in processes:
+        assert pairs(process.k8sdds["fleet"]["processes"]) == (32, 32)
+
+
+def test_fleets_find_each_other_by_multicast(perftest, link):
+    both = ("-processes", 2, "-members", 3, "-discovery", "multicast", *REST)
+    for middleware in ("cyclonedds", "fastdds"):
+        for processes in fleet(perftest, link, *both, middleware=middleware, peers=False):
+            assert pairs(processes) == (36, 36)
+
+
+def test_a_process_that_ends_without_a_report_fails_the_test(perftest):
+    publisher = perftest.start("-pub", "-discoveryTest", 4, "-processes", 2, *REST)
+    publisher.wait_for_phase("M")
+    children = Path(f"/proc/{publisher.popen.pid}/task/{publisher.popen.pid}/children")
+    while len(pids := children.read_text().split()) < 2:
+        time.sleep(0.01)
+    os.kill(int(pids[1]), signal.SIGKILL)
+    assert publisher.end() == 6
+    assert publisher.k8sdds["exit"]["reason"].endswith("from 1 on was ended by signal 9 without a report")
+
+
 def test_a_late_member_counts_from_its_start(perftest, link):
     both = ("-processes", 1, "-members", 3, "-change", "late:2:1:5", *REST)
     for processes in fleet(perftest, link, *both):
@@ -69,7 +107,8 @@ def test_members_that_never_appear_are_named(perftest, link):
     assert failed, "there are more processes than indexes"
     for one in subscribing:
         if one["created"]:
-            assert _numbers(one["missing"][str(one["first"])]) == failed
+            (missed,) = one["missing"].values()
+            assert {number for first, last in missed for number in range(first, last + 1)} == failed
     for one in publishing:
         assert all("participant" in failure["error"] for failure in one["failures"])
 
@@ -107,22 +146,22 @@ def test_members_find_each_other_by_a_server(perftest, link, middleware):
     [
         (("-members", 2), "-members: has an effect only with -discoveryTest"),
         (("-discoveryTest", 3, "-steady", 3), "-steady: is a part of -discoveryTest"),
-        (("-discoveryTest", 3, "-members", 1000, "-processes", 2), "at most 1000 in all -processes"),
+        (("-discoveryTest", 3, "-members", 1000, "-processes", 2), "a role has at most 1000, not 2000"),
         (("-discoveryTest", 3, "-members", 4, "-change", "restart:2:4:1"), "have 4 -members each"),
         (("-discoveryTest", 3, "-change", "late:0:1:nan"), "is not late:FIRST:COUNT:S"),
-        (("-discoveryTest", 3, "-change", "late:0:1:4"), "with a time before the end"),
+        (("-discoveryTest", 3, "-change", "late:0:1:4"), "with a time before -steady begins"),
         (("-discoveryTest", 3, "-pacedTest"), "-pacedTest: has no effect in a discovery test"),
+        (("-discoveryTest", 3, "-dscp", 46), "-dscp: has no effect in a discovery test"),
+        (("-discoveryTest", 9, "-steady", 5, "-change", "late:0:1:6"), "with a time before -steady begins"),
+        (("-discoveryTest", 9, "-startInterval", 1, "-change", "restart:4:1:3"), "these members start later"),
+        (("-discoveryTest", 3, "-members", 9, "-numSubscribers", 200), "a role has at most 1000, not 1800"),
+        (
+            ("-discoveryTest", 3, "-members", 101, "-middleware", "zenoh", "-transport", "TCPv4"),
+            "has a port for 100",
+        ),
         (("-discoveryTest", 3, "-middleware", "raw"), "raw does not have it"),
     ],
 )
 def test_wrong_options_are_refused(perftest, options, message):
     done = perftest.run("-pub", "-check", "-outputFormat", "json", "-nic", "lo", *options)
     assert done.returncode == 2 and message in done.stderr, done.stderr
-
-
-def _numbers(text):
-    found = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found

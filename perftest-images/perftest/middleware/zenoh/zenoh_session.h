@@ -27,7 +27,7 @@ struct ZenohQos {
 // Called by threads of the library, several at a time. The bytes are valid during the call, and came in shared memory or
 // by a connection.
 typedef void (*ZenohBytes)(void* context, const uint8_t* data, size_t length, bool in_memory);
-typedef void (*ZenohPresence)(void* context, bool present, uint32_t number);
+typedef void (*ZenohPresence)(void* context, bool present, uint32_t number, uint32_t incarnation);
 
 void k8sdds_zenoh_free(char* text);
 
@@ -56,8 +56,8 @@ bool k8sdds_zenoh_subscribe_queue(ZenohSession*, const char* key, size_t capacit
 bool k8sdds_zenoh_wait(ZenohSession*, int64_t timeout_ns);       // whether the queue holds something
 unsigned k8sdds_zenoh_take(ZenohSession*, unsigned most, ZenohBytes, void* context);   // returns how many it passed
 
-// Announces this session under a key with its number, until it is closed; and observes who announces itself.
-bool k8sdds_zenoh_appear(ZenohSession*, const char* key, uint32_t number, char** error);
+// Announces this session under a key with its number and incarnation, until it is closed; and observes who announces itself.
+bool k8sdds_zenoh_appear(ZenohSession*, const char* key, uint32_t number, uint32_t incarnation, char** error);
 bool k8sdds_zenoh_watch(ZenohSession*, const char* key, ZenohPresence, void* context, char** error);
 
 }  // extern "C"

@@ -13,7 +13,7 @@ use crate::memory::{FolderLock, Pool};
 use crate::{text, value_or, Context};
 
 type Bytes = unsafe extern "C" fn(*mut c_void, *const u8, usize, bool);
-type Presence = unsafe extern "C" fn(*mut c_void, bool, u32);
+type Presence = unsafe extern "C" fn(*mut c_void, bool, u32, u32);
 
 /// How long a process waits for others that start or end. The program ends 2 s after it began to.
 const BEFORE_START: Duration = Duration::from_secs(10);
@@ -184,9 +184,11 @@ pub unsafe extern "C" fn k8sdds_zenoh_appear(
     session: &Session,
     key: *const c_char,
     number: u32,
+    incarnation: u32,
     error: *mut *mut c_char,
 ) -> bool {
-    let key = format!("{}/{}.{}", text(key), number, session.session.zid());
+    let name = format!("{}.{}.{}", number, incarnation, session.session.zid());
+    let key = format!("{}/{}", text(key), name);
     // The session ends the declaration.
     value_or(
         session
@@ -217,8 +219,14 @@ pub unsafe extern "C" fn k8sdds_zenoh_watch(
         .callback(move |token| {
             let context = context;
             let name = token.key_expr().as_str().rsplit('/').next().unwrap_or("");
-            let number = name.split('.').next().and_then(|text| text.parse().ok());
-            callback(context.0, token.kind() == SampleKind::Put, number.unwrap_or(u32::MAX))
+            let mut parts = name.split('.').map(|part| part.parse().unwrap_or(u32::MAX));
+            let (number, incarnation) = (parts.next(), parts.next());
+            callback(
+                context.0,
+                token.kind() == SampleKind::Put,
+                number.unwrap_or(u32::MAX),
+                incarnation.unwrap_or(u32::MAX),
+            )
         })
         .background()
         .wait();
