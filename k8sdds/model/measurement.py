@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from k8sdds.model.packet_kinds import KindCounts
 from k8sdds.model.services import ProxyMode
 from k8sdds.model.trial import Participant
 
@@ -222,6 +223,9 @@ class Measurement:
     discovery service spent on nodes without participants."""
     ip_fragments: tuple[int, ...] = ()
     """Distinct numbers of IP fragments per sample on the publisher's link, if the link was captured."""
+    kinds: Mapping[str, KindCounts] | None = None
+    """Packets that left each pod while participants ran, by kind and by the first participant in the pod; None if they
+    were not counted."""
     includes_scheduling: bool = False
     """Whether participants shared cores, so that waiting for each other is part of the result."""
     start_skew_s: float | None = None

@@ -55,6 +55,8 @@ class Workload(Protocol):
     """Whether its participants send nothing, and start processes with the members of a fleet."""
     interrupts_links: bool = False
     """Whether the testbed interrupts the link of a node in its trials."""
+    counts_kinds: bool = False
+    """Whether the lab counts the packets that leave the pods by kind, which costs the senders some CPU time."""
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why the workload cannot run this cell with any middleware or network, or None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from typing_extensions import override
 
 from k8sdds import workloads
 from k8sdds.model.measurement import Launch, Outcome
+from k8sdds.model.packet_kinds import COMMAND, FILE, KindCounts
 from k8sdds.model.services import ServiceSet
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Role, Trial
 from k8sdds.networks import packets
 from k8sdds.results import link_statistics
-from k8sdds.system import cgroups
+from k8sdds.system import cgroups, reading
 from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import interface_bytes
 from k8sdds.testbeds.evidence import Compared, ProfileReading, Reading, measured_us
@@ -28,11 +29,14 @@ from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.places import LabPlace
 from k8sdds.testbeds.lab.topology import ports, queued, services_of
 from k8sdds.testbeds.machine_cpu import Usage, between
+from k8sdds.testbeds.probing import Stop
 
 CAPTURE = "capture.pcap"
 CAPTURE_OPTIONS = ("--interface", "eth0", "--count", "3000", "--snap", "64", "--deadline", str(24 * 3600))
 """Options of a capture. It need not cover the trial: so many packets are enough for hundreds of samples."""
 _UDP = 17
+COUNTED: tuple[Role, ...] = ("publisher", "subscriber", "discovery")
+"""Whose packets are counted by kind; the first in a pod names it."""
 MACHINE = "lab"
 """Name of this machine among those of the participants."""
 Queues = Mapping[tuple[str, str], netem.Counters | None]
@@ -217,6 +221,46 @@ def limited_pods(lab_network: LabNetwork, cell: Cell) -> dict[str, Path]:
         return {}
     found = {one.name: cgroups.limited(lab_network.cgroups.get(one.name, ())) for one in cell.participants}
     return {name: folder for name, folder in found.items() if folder}
+
+
+class PacketKinds(Reading):
+    """The packets that leave each pod, by kind and over time. The raw folder of its first participant keeps them."""
+
+    def __init__(self, lab_network: LabNetwork, launches: Sequence[Launch], core: int | None) -> None:
+        """Count nothing yet. `core`: where no participant runs; None if there is no such core."""
+        self._lab_network = lab_network
+        self._options = [] if core is None else ["--own-cpus", str(core)]
+        self._first: dict[str, Launch] = {}
+        """The first participant by network namespace, which several share without pods."""
+        counted = [launch for launch in launches if launch.participant.role in COUNTED]
+        for launch in sorted(counted, key=lambda one: (COUNTED.index(one.participant.role), one.participant)):
+            self._first.setdefault(lab_network.namespace_of(launch.participant.name), launch)
+        self._kinds: dict[str, KindCounts] = {}
+
+    @override
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            running = [
+                (launch, stack.enter_context(self._counting(launch))) for launch in self._first.values()
+            ]
+            yield
+            for launch, stop in running:
+                printed = stop()
+                counts = KindCounts.of(reading.json_object(printed, COMMAND))
+                assert counts is not None, f"{COMMAND} is of the same version"
+                write_atomically(launch.directory / FILE, printed)
+                self._kinds[launch.participant.name] = counts
+
+    def _counting(self, launch: Launch) -> AbstractContextManager[Stop]:
+        name = launch.participant.name
+        place = LabPlace(name, self._lab_network.enter(name))
+        interface = self._lab_network.plan.datapath.attachments[name].interface
+        return place.running([place.supervisor, COMMAND, "--interface", interface, *self._options])
+
+    @override
+    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+        return {"kinds": self._kinds}
 
 
 class LinkConditions(Reading):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from k8sdds import workloads
 from k8sdds.model.measurement import Inputs, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_SUBSCRIBER, STANDBY, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
@@ -145,6 +146,8 @@ class LabSession(Session):
         core = core_layout.unused(layout, core_layout.available())
         if core is not None and (limited := evidence.limited_pods(lab_network, trial.cell)):
             readings.append(evidence.Stops(limited, core))
+        if workloads.find(trial.cell.test).counts_kinds:
+            readings.append(evidence.PacketKinds(lab_network, launches, core))
         return measured(readings, run)
 
 

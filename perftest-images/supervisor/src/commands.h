@@ -13,6 +13,7 @@ int print_facts();
 int print_processes();                        // the command `processes`
 int record_stops(const Options& options);      // the command `stops`
 int capture_packets(const Options& options);   // the command `capture`
+int count_kinds(const Options& options);        // the command `count-kinds`
 int answer_datagrams(const Options& options);  // the command `answer`
 int ask_by_datagrams(const Options& options);  // the command `ask`
 

@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
         if (options.command == "processes") return print_processes();
         if (options.command == "stops") return record_stops(options);
         if (options.command == "capture") return capture_packets(options);
+        if (options.command == "count-kinds") return count_kinds(options);
         if (options.command == "answer") return answer_datagrams(options);
         if (options.command == "ask") return ask_by_datagrams(options);
         return run_participant(options);

@@ -14,15 +14,16 @@ namespace {
 
 enum Commands {
     kPause = 1, kRun = 2, kAttend = 4, kFetch = 8, kFacts = 16, kCapture = 32, kAnswer = 64, kAsk = 128, kProcesses = 256, kStops = 512,
-    kStart = kRun | kAttend, kPackets = kCapture | kAnswer | kAsk
+    kCountKinds = 1024, kStart = kRun | kAttend, kPackets = kCapture | kCountKinds | kAnswer | kAsk
 };
 
-constexpr char kCommandNames[] = "pause, run, attend, fetch, facts, processes, stops, capture, answer or ask";
+constexpr char kCommandNames[] = "pause, run, attend, fetch, facts, processes, stops, capture, count-kinds, answer or ask";
 
 const std::map<std::string, int>& commands() {
     static const std::map<std::string, int> by_name = {
         {"pause", kPause}, {"run", kRun}, {"attend", kAttend}, {"fetch", kFetch}, {"facts", kFacts},
-        {"processes", kProcesses}, {"stops", kStops}, {"capture", kCapture}, {"answer", kAnswer}, {"ask", kAsk}};
+        {"processes", kProcesses}, {"stops", kStops}, {"capture", kCapture}, {"count-kinds", kCountKinds},
+        {"answer", kAnswer}, {"ask", kAsk}};
     return by_name;
 }
 
@@ -96,7 +97,7 @@ const std::vector<Option>& table() {
          [](Options& o, const std::string& v) { o.grace_ns = seconds_in_ns("--grace", v, true); }},
         {"--cpus", "LIST", kStart, nullptr, "pin the participant to these CPUs, such as 0,2-3",
          [](Options& o, const std::string& v) { o.cpus = cpu_list("--cpus", v); }},
-        {"--own-cpus", "LIST", kStart | kStops, nullptr, "pin the supervisor to these CPUs",
+        {"--own-cpus", "LIST", kStart | kStops | kCountKinds, nullptr, "pin the supervisor to these CPUs",
          [](Options& o, const std::string& v) { o.own_cpus = cpu_list("--own-cpus", v); }},
         {"--capabilities", "kubernetes|keep", kStart, "kubernetes",
          "capabilities of the participant: a default container's, or all current ones",
@@ -152,7 +153,7 @@ const std::vector<Option>& table() {
         {"--cgroup", "DIR", kStops, nullptr, "cgroup to watch (required); repeatable",
          [](Options& o, const std::string& v) { o.cgroups.push_back(v); }},
 
-        {"--interface", "NAME", kPackets, nullptr, "interface to capture (required), or for multicast",
+        {"--interface", "NAME", kPackets, nullptr, "interface whose packets are captured or counted (required), or for multicast",
          [](Options& o, const std::string& v) { o.interface = v; }},
         {"--count", "N", kCapture | kAsk, "32", "packets to capture at most, or datagrams to send",
          [](Options& o, const std::string& v) { o.count = static_cast<int>(integer("--count", v, 1'000'000)); }},
@@ -199,7 +200,8 @@ const Option& find(const std::string& name, int command, const std::string& comm
 
 void check_required(const Options& options) {
     const int command = commands().at(options.command);
-    if (command == kCapture && options.interface.empty()) usage_error("capture requires --interface NAME");
+    if ((command & (kCapture | kCountKinds)) && options.interface.empty())
+        usage_error(options.command + " requires --interface NAME");
     if (command == kStops && options.cgroups.empty()) usage_error("stops requires --cgroup DIR");
     if (command == kAsk && options.to.empty()) usage_error("ask requires --to ADDRESS:PORT");
     if ((command & (kStart | kFetch)) && options.dir.empty()) usage_error(options.command + " requires --dir DIR");
@@ -273,6 +275,7 @@ std::string help_text() {
            "  k8sdds-supervisor processes                            Print the CPU time of all visible processes as JSON.\n"
            "  k8sdds-supervisor stops --cgroup DIR --deadline S      Print when the CPU limits of cgroups stopped them.\n"
            "  k8sdds-supervisor capture --interface NAME --deadline S  Print the packets that leave by an interface as pcap.\n"
+           "  k8sdds-supervisor count-kinds --interface NAME         Count the packets that leave by an interface, by kind.\n"
            "  k8sdds-supervisor answer --deadline S                  Answer datagrams of ask with the address they came from.\n"
            "  k8sdds-supervisor ask --to ADDRESS:PORT                Send known datagrams and print what was answered.\n"
            "  k8sdds-supervisor --version | --help\n";
@@ -292,12 +295,12 @@ std::string help_text() {
     section("pause:", kPause);
     section("run, attend and fetch:", kStart | kFetch);
     section("run, attend, fetch, stops, capture and answer:", kStart | kFetch | kStops | kCapture | kAnswer);
-    section("run, attend and stops:", kStart | kStops);
+    section("run, attend, stops and count-kinds:", kStart | kStops | kCountKinds);
     section("run and attend:", kStart);
     section("run:", kRun);
     section("attend:", kAttend);
     section("stops:", kStops);
-    section("capture, answer and ask:", kPackets);
+    section("capture, count-kinds, answer and ask:", kPackets);
     section("capture and ask:", kCapture | kAsk);
     section("answer and ask:", kAnswer | kAsk);
     section("capture:", kCapture);

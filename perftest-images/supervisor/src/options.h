@@ -9,7 +9,7 @@
 namespace k8sdds {
 
 struct Options {
-    std::string command;  // pause, run, attend, fetch, facts, processes, stops, capture, answer, ask, help, version
+    std::string command;  // pause, run, attend, fetch, facts, processes, stops, capture, count-kinds, answer, ask, help, version
 
     // pause, run, attend
     std::vector<std::string> join_cgroups;
@@ -27,7 +27,7 @@ struct Options {
     // run, attend
     std::int64_t grace_ns = 0;
     std::vector<int> cpus;
-    std::vector<int> own_cpus;  // stops, too
+    std::vector<int> own_cpus;  // stops and count-kinds, too
     bool drop_capabilities = false;
     bool cgroup_is_pod = false;
     int realtime_priority = 0;  // of SCHED_FIFO; 0: the normal scheduler
@@ -47,7 +47,7 @@ struct Options {
     // stops
     std::vector<std::string> cgroups;
 
-    // capture, answer, ask
+    // capture, count-kinds, answer, ask
     std::string interface;
     int count = 0;
     int snap_bytes = 0;

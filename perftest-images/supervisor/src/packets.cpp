@@ -2,13 +2,8 @@
 // Not used while times are measured.
 
 #include <arpa/inet.h>
-#include <linux/if_ether.h>
-#include <linux/if_packet.h>
-#include <net/if.h>
-#include <net/if_arp.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +17,7 @@
 
 #include "commands.h"
 #include "json.h"
+#include "packet_socket.h"
 #include "support.h"
 
 namespace k8sdds {
@@ -32,16 +28,6 @@ constexpr int kSmallest = 576;     // every IPv4 host accepts packets of this si
 constexpr int kAttempts = 3;       // datagrams of one size that may be lost before it counts as too large
 constexpr int kMaxPacket = 65535;
 constexpr std::int64_t kMs = 1'000'000;
-
-void require(bool works, const std::string& what) {
-    if (!works) throw Failure(kPrerequisite, "cannot " + what + ": " + errno_text());
-}
-
-int index_of(const std::string& interface) {
-    const auto index = if_nametoindex(interface.c_str());
-    if (index == 0) throw Failure(kPrerequisite, "there is no interface " + interface);
-    return static_cast<int>(index);
-}
 
 // An IPv4 or IPv6 address and a port.
 union Address {
@@ -151,14 +137,6 @@ struct PacketHeader {
     std::uint32_t seconds, microseconds, stored_bytes, bytes;
 };
 constexpr std::uint32_t kEthernet = 1, kRawIp = 101;
-
-std::uint32_t link_type(int fd, const std::string& interface) {
-    ifreq request{};
-    interface.copy(request.ifr_name, IFNAMSIZ - 1);
-    require(ioctl(fd, SIOCGIFHWADDR, &request) == 0, "inspect " + interface);
-    const auto type = request.ifr_hwaddr.sa_family;
-    return type == ARPHRD_ETHER || type == ARPHRD_LOOPBACK ? kEthernet : kRawIp;
-}
 
 // Joins a multicast group on an interface.
 void join(int fd, const Options& options) {
@@ -294,21 +272,13 @@ private:
 }  // namespace
 
 int capture_packets(const Options& options) {
-    const int index = index_of(options.interface);
-    // Protocol 0 receives nothing until the socket is bound to the interface.
-    Fd fd(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
-    require(static_cast<bool>(fd), "capture packets");
+    const Fd fd = packet_socket();
     const int buffer_bytes = 8 << 20;
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
-    sockaddr_ll address{};
-    address.sll_family = AF_PACKET;
-    address.sll_protocol = htons(ETH_P_ALL);
-    address.sll_ifindex = index;
-    require(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
-            "capture packets of " + options.interface);
+    start_packets(fd.get(), options.interface);
     FileHeader header{};
     header.snap_bytes = static_cast<std::uint32_t>(options.snap_bytes);
-    header.link_type = link_type(fd.get(), options.interface);
+    header.link_type = has_link_header(fd.get(), options.interface) ? kEthernet : kRawIp;
     write_all(&header, sizeof header);
     std::fflush(stdout);
     std::fputs("ready\n", stderr);
@@ -316,11 +286,8 @@ int capture_packets(const Options& options) {
     std::vector<char> packet(static_cast<std::size_t>(options.snap_bytes));
     Wait wait(fd.get(), options.deadline_ns);
     for (int stored = 0; stored < options.count && wait.has_packet();) {
-        sockaddr_ll from{};
-        socklen_t size = sizeof from;
-        const ssize_t bytes = recvfrom(fd.get(), packet.data(), packet.size(), MSG_TRUNC,
-                                       reinterpret_cast<sockaddr*>(&from), &size);
-        if (bytes < 0 || from.sll_pkttype != PACKET_OUTGOING) continue;
+        const ssize_t bytes = recv(fd.get(), packet.data(), packet.size(), MSG_TRUNC);
+        if (bytes < 0) continue;
         const std::int64_t now_ns = realtime_ns();
         const PacketHeader head = {static_cast<std::uint32_t>(now_ns / 1'000'000'000),
                                    static_cast<std::uint32_t>(now_ns / 1000 % 1'000'000),

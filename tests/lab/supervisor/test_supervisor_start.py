@@ -31,7 +31,7 @@ def test_version_and_help(supervisor):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "pause, run, attend, fetch, facts, processes, stops, capture, answer or ask"),
+        ([], "pause, run, attend, fetch, facts, processes, stops, capture, count-kinds, answer or ask"),
         (["--frob"], "--frob"),
         (["walk"], "walk"),
         (["pause", "--frob"], "--frob"),
