@@ -17,6 +17,8 @@ mount -t overlay overlay -o "lowerdir=$ROOTFS,upperdir=$DIR/disk/upper,workdir=$
 
 mount -t proc proc "$R/proc"
 mount -t sysfs sysfs "$R/sys"
+# Programs and maps that a node pins there end with the node.
+[ ! -d "$R/sys/fs/bpf" ] || mount -t bpf -o mode=700 bpf "$R/sys/fs/bpf"
 mount -t tmpfs -o mode=755 tmpfs "$R/sys/fs/cgroup"
 for hierarchy in $CGROUPS; do
     if [ "$hierarchy" = only-v2 ]; then
@@ -71,7 +73,8 @@ done
 mkdir -p "$R/run/k8sdds-sysctl"
 for key in vm/overcommit_memory vm/panic_on_oom vm/max_map_count vm/swappiness kernel/panic kernel/panic_on_oops \
     kernel/keys/root_maxkeys kernel/keys/root_maxbytes kernel/pid_max kernel/threads-max fs/file-max fs/nr_open \
-    fs/inotify/max_user_instances fs/inotify/max_user_watches kernel/core_pattern kernel/sysrq kernel/printk; do
+    fs/inotify/max_user_instances fs/inotify/max_user_watches kernel/core_pattern kernel/sysrq kernel/printk \
+    kernel/timer_migration kernel/unprivileged_bpf_disabled; do
     [ -e "$R/proc/sys/$key" ] || continue
     own=$R/run/k8sdds-sysctl/$(echo "$key" | tr / _)
     cat "$R/proc/sys/$key" >"$own"

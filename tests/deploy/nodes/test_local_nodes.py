@@ -26,7 +26,9 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root"),
     pytest.mark.usefixtures("state"),
 ]
-GLOBAL = ("vm/overcommit_memory", "kernel/panic", "kernel/core_pattern", "fs/inotify/max_user_watches")
+GLOBAL = (
+    "vm/overcommit_memory", "kernel/panic", "kernel/core_pattern", "fs/inotify/max_user_watches", "kernel/timer_migration",
+)  # fmt: skip
 
 
 def traces(folder: Path) -> Traces:
