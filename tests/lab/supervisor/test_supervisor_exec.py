@@ -1,6 +1,7 @@
 """Test a run over a stream that may break: nothing starts without `go`, and nothing is lost after it."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -208,6 +209,19 @@ def test_running_run_is_not_removed(supervisor, tmp_path):
     ParticipantExec(supervisor, "true", "--forget", str(first.directory)).ready().process.stdin.close()
     assert (first.directory / "stdout").exists()
     gate.touch()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
+def test_facts_have_the_mtu_of_the_default_route(supervisor):
+    """A pod of Cilium has a link of 1500 bytes, and routes of 1450."""
+    script = f"""mount -t sysfs sysfs /sys
+        for link in eth0 net1; do ip link add $link mtu 1500 type veth peer name to-$link; ip link set $link up; done
+        ip address add 10.1.0.2/32 dev eth0; ip address add 10.2.0.2/24 dev net1
+        ip route add 10.1.0.1 dev eth0; ip route add default via 10.1.0.1 dev eth0 mtu 1450
+        exec {supervisor.path} facts"""
+    done = subprocess.run(["unshare", "-n", "-m", "sh", "-ec", script], capture_output=True, check=True)
+    mtus = {name: value["mtu_bytes"] for name, value in json.loads(done.stdout)["interfaces"].items()}
+    assert (mtus["eth0"], mtus["net1"]) == (1450, 1500)
 
 
 def test_facts(supervisor):
