@@ -24,8 +24,11 @@ nodes:
   - {name: master, roles: [control-plane]}
   - {name: pi1}
 """
-NEED_PRIVILEGED = {"calico-node", "cilium-agent", "kube-router", "weave", "weave-kube-init", "weave-npc"}
+NEED_PRIVILEGED = {"calico-node", "kube-router", "weave", "weave-kube-init", "weave-npc"}
 """Containers of upstream programs that write sysctls or load modules, as comments in deploy/networks explain."""
+NETWORK = {"NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"}
+BPF = NETWORK | {"BPF", "CHOWN", "DAC_OVERRIDE", "IPC_LOCK", "PERFMON", "SYS_ADMIN"}
+"""Capabilities of a container that loads BPF programs."""
 
 
 def profile(name: str, options: str = "", more: str = "") -> Profile:
@@ -88,7 +91,7 @@ def test_pods_have_only_necessary_privileges(name: str) -> None:
             assert not rights.get("privileged") and rights["allowPrivilegeEscalation"] is False
             assert rights["capabilities"]["drop"] == ["ALL"]
             added = set(rights["capabilities"].get("add", ()))
-            assert added <= {"NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"}
+            assert added <= (BPF if part["name"] == "cilium-agent" else NETWORK)
         assert part["resources"]["requests"] and part["resources"]["limits"]["memory"]
         # A continuous probe would disturb measurements.
         assert "readinessProbe" not in part and "livenessProbe" not in part

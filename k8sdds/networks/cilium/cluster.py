@@ -2,7 +2,8 @@
 
 Facts from Cilium's documentation (v1.18): the agent reads its options from a ConfigMap, gives pods addresses from their
 node's range (`ipam: kubernetes`), and waits for the definitions of its custom resources, which its operator would
-create. k8sdds has never run it: see "Test coverage" in docs/reference/networks.md.
+create. With TCX (Linux 6.6), the agent pins what attaches its programs below /sys/fs/bpf/cilium: their removal detaches
+them. The kernel accounts BPF memory to cgroups since Linux 5.11, so the agent needs no CAP_SYS_RESOURCE.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ VXLAN_PORT = 8472
 
 _BPF_FEATURE = NodeFeature(
     "bpf",
-    "use Linux 5.10 or later with BPF at tc and a BPF file system on /sys/fs/bpf, or use another network",
+    "use Linux 5.11 or later with BPF at tc and a BPF file system on /sys/fs/bpf, or use another network",
 )
 
 _FOOTPRINT = Footprint(
