@@ -469,6 +469,7 @@ READERS = [
     Reader("readings", corpus("readings"), _readings, damage.lines_of, prepare=_run_folder),
     Reader("summary", _recorded("paced/sub0/stdout"), _record("stdout", "sub0"), damage.json_of, prepare=_recording),
     Reader("meters", _recorded("paced/pub0/meters.json"), _record("meters.json", "pub0"), damage.json_of, prepare=_recording),
+    Reader("fleet", *_tool("discovery"), damage.json_of),
     Reader("slow samples", lambda: [b"publisher,at_us,delay_us\n0,2000,900\n"], _slow_samples, damage.bytes_of),
     Reader("arrivals", _recorded("outage/sub0/arrivals.csv"), _outage("sub0/arrivals.csv"), damage.bytes_of),
     Reader("outage", _recorded("outage/outage.json"), _outage("outage.json"), damage.json_of),

@@ -120,3 +120,8 @@ def test_every_axis_has_at_least_three_labels(ax, low, high, logarithmic):
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert 3 <= len(labels) <= 7 and len(set(labels)) == len(labels)
     assert all(low <= tick <= high for tick in ax.get_yticks())
+
+
+def test_an_axis_of_levels_that_are_all_0_has_a_length():
+    limits = estimates.level_axis([Estimate(0.0, None, None, [0.0, 0.0])])
+    assert limits.low == 0 < limits.high
