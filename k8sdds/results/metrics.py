@@ -150,6 +150,11 @@ class Metrics(BaseModel):
         "`members` of the fleet in each role, `created` (how many exist) and `created_s` (when the last of them did); `absent`: the"
         " numbers of members in each role that nobody found; `failures`: why members were not created, with their numbers; how many"
         " matches were `expected`, and how many came (`matched`)", only=SOME_TESTS)
+    fleet_kinds: dict[str, Any] | None = column("discovery", "supervisor",
+        "Packets that all pods sent, the discovery service included, by what they are for, each with `packets` and `bytes` (with IP"
+        " headers): `discovery`, before the last `steady_s`, and `steady`. `participants` (SPDP), `endpoints` (SEDP), `liveliness`,"
+        " `other-discovery`, `scouting` and `zenoh`, …: `count-kinds` in the reference of the supervisor. Null on clusters",
+        only=SOME_TESTS)
     discovery_s: float | None = metric("discovery and handshake", "s", "discovery", "publisher",
         "Time from the publisher's start until all participants were matched, including discovery and the handshake"
         " of DDS Security")

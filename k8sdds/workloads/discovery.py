@@ -101,10 +101,10 @@ class Discovery(Workload):
         "fleet_matched_s", "unmatched_percent", "fleet_p50_s", "fleet_first_s", "fleet_rematched_s", "fleet_packets",
         "fleet_bytes", "fleet_cpu_s", "steady_packets_per_s", "steady_cpu_percent", "member_memory_bytes",
     )  # fmt: skip
-    columns: tuple[str, ...] = ("fleet",)
+    columns: tuple[str, ...] = ("fleet", "fleet_kinds")
     measured_by = SUBSCRIBER
     mode = "discovery"
-    starts_fleets = True
+    starts_fleets = counts_kinds = True
 
     @property
     @override
@@ -162,6 +162,7 @@ class Discovery(Workload):
         } or None
         record.fleet_rematched_s = changed.all_s
         record.fleet = _described(trial.cell, fleet, reports, found, changed)
+        record.fleet_kinds = _kinds(outputs, fleet.steady_s)
         at_rest = _is_at_rest(trial, fleet, found, changed)
         _set_costs(record, processes, fleet.steady_s if at_rest else None)
         if trial.cell.network not in _OF_NODE:
@@ -291,6 +292,27 @@ def _set_traffic(record: Metrics, outputs: TrialOutputs, steady_s: float | None)
     record.fleet_packets, record.fleet_bytes = packets, bytes_
     if steady_s is not None:
         record.steady_packets_per_s = sum(one.sent_packets for one in rest if one) / steady_s
+
+
+def _kinds(outputs: TrialOutputs, steady_s: float) -> dict[str, Any] | None:
+    """Return the packets and bytes of each kind that all pods sent, before the last part of the trial and in it."""
+    if not (counted := outputs.measurement.kinds):
+        return None
+    starts = [(meters.get("interval") or {}).get("start_monotonic_ns") for meters in outputs.meters.values()]
+    if None in starts or any(counts.dropped_packets for counts in counted.values()):
+        return None
+    rest_ns = max(filter(None, starts)) + round((outputs.trial.duration_s - steady_s) * 1e9)
+    found: dict[str, dict[str, list[int]]] = {"discovery": {}, "steady": {}}
+    for counts in counted.values():
+        for interval, kind, packets, size in counts.rows:
+            began_ns = counts.start_monotonic_ns + interval * counts.interval_ns
+            totals = found["discovery" if began_ns < rest_ns else "steady"].setdefault(kind, [0, 0])
+            totals[0] += packets
+            totals[1] += size
+    return {
+        part: {kind: {"packets": packets, "bytes": size} for kind, (packets, size) in sorted(totals.items())}
+        for part, totals in found.items()
+    }
 
 
 def _described(

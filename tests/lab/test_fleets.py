@@ -28,6 +28,9 @@ def test_fleets_of_each_middleware_match(k8sdds: Command, tmp_path: Path) -> Non
     records = measured(k8sdds, tmp_path, experiment(FLEETS, duration_s=16, warmup_s=0))
     for record in records:
         assert record["unmatched_percent"] == 0 and record["fleet_matched_s"] < 16
+        kinds = record["fleet_kinds"]["discovery"]
+        for kind in ["zenoh"] if record["middleware"] == "zenoh" else ["participants", "endpoints"]:
+            assert kinds[kind]["bytes"] > kinds[kind]["packets"] > 0
         assert record["link_bytes"]["sent"] > 0, "the pods' packets crossed the links of the nodes"
         assert record["fleet"]["created"] == 4 * (record["publishers"] + 1)
         if record["discovery"] == "server":
