@@ -332,7 +332,7 @@ class Metrics(BaseModel):
         " with the largest share", scale="linear", only=LIMITED, since=5)
     stopped_percent: float | None = metric("time in stops", "%", "CPU", "testbed",
         "Share of the measured interval of a paced test in which the CPU limit stopped a subscriber or one of its publishers; mean"
-        " over subscribers. Each stop is known to within 4 ms. Null on clusters, and if participants run on all cores",
+        " over subscribers. The position of each stop is known to within 1 ms. Null on clusters, and if participants run on all cores",
         scale="linear", only=LIMITED, since=5)
     slow_stopped_percent: float | None = metric("slow samples in stops", "%", "CPU", "testbed",
         "Of the samples above the 99th percentile of the delays, the share that was under way while the CPU limit stopped their"

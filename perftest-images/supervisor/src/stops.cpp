@@ -27,8 +27,8 @@ namespace {
 constexpr std::int64_t kStep = 2'000'000;      // between two readings
 constexpr std::size_t kMost = 20'000;          // stops of a cgroup; if there are more, none is reported
 
-// The stops of a cgroup. The kernel counts a stop when it ends, so each is recorded as up to the time between two readings
-// longer at both ends.
+// The stops of a cgroup. The kernel counts a stop when it ends, so its length is known, and its position to within half the
+// time between two readings.
 class Stopped {
 public:
     explicit Stopped(const std::string& directory) : stat_(open((directory + "/cpu.stat").c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -43,8 +43,10 @@ public:
     void read() {
         const auto now = monotonic_ns();
         const auto total = total_ns().value_or(before_ns_);
+        // The stop ended between the readings, on average in the middle.
+        const auto half = (now - read_at_) / 2;
         // The time is a sum over cores, so a stop is at most as long as that.
-        if (total > before_ns_) add(read_at_ - (total - before_ns_), now);
+        if (total > before_ns_) add(read_at_ - (total - before_ns_) + half, now - half);
         before_ns_ = total;
         read_at_ = now;
     }
@@ -52,7 +54,8 @@ public:
     Json report() const {
         if (stops_.size() == kMost) return nullptr;
         Json all = Json::array();
-        for (const auto& stop : stops_) all.push_back({stop[0] / 1000, stop[1] / 1000});
+        // Rounded outwards, so that none is too short.
+        for (const auto& stop : stops_) all.push_back({stop[0] / 1000, (stop[1] + 999) / 1000});
         return all;
     }
 

@@ -367,6 +367,8 @@ def test_stops_of_a_cgroup(supervisor, new_cgroup):
         (stops,) = json.loads(watch.communicate()[0])
     stopped_ns = int(dict(map(str.split, (cpu / "cpu.stat").read_text().splitlines()))["throttled_time"])
     assert sum(end - begin for begin, end in stops) * 1000 >= stopped_ns > 0
+    step_ns = 2_000_000
+    assert sum(end - begin for begin, end in stops) * 1000 <= stopped_ns + len(stops) * step_ns
     times = [moment for stop in stops for moment in stop]
     assert times == sorted(times)
     assert since_us <= times[1] and times[-1] <= time.monotonic_ns() // 1000
