@@ -87,11 +87,15 @@ def _verify(application: Application, used: Communication, selected: SelectedTes
         raise InputError("--verify needs a cluster, and a namespace of its own there", remedy)
     print_step(f"Testbed: {selected.describe()}")
     title = campaign_name(f"policies-{application.name}")
-    deleted = "; the namespace of the test is being deleted", ""
-    with ending(lambda: deleted), cluster_api(selected) as client:
+    created: list[str] = []
+
+    def kept() -> tuple[str, str]:
+        return "; the namespace of the test is being deleted" if created else "", ""
+
+    with ending(kept), cluster_api(selected) as client:
         refuse(permissions.missing_rights(client, None) or preflight.policy_rights(client, None))
         testbed = ClusterTestbed(client, selected, title)
-        findings = policy_verification.verify(testbed, title, application, used, print_line)
+        findings = policy_verification.verify(testbed, title, application, used, print_line, created.append)
         print_line(
             f"{testbed.installed.title} enforces the policies: {len(findings)} of {len(findings)} as stated"
         )

@@ -99,12 +99,14 @@ def verify(
     application: Application,
     used: Communication,
     show: Callable[[str], None],
+    created: Callable[[str], None] = lambda _: None,
 ) -> list[Finding]:
     """Create test pods and the policies in a namespace of their own, show what passes, and delete all of it.
 
-    Raises RequirementsNotMet if the policies are not enforced, or refuse a flow of the application.
+    `created` is called with the name of the namespace as soon as it exists. Raises RequirementsNotMet if the policies
+    are not enforced, or refuse a flow of the application.
     """
-    with _created(testbed, title, application, used) as test:
+    with _created(testbed, title, application, used, created) as test:
         show(f"without policies, all pods of namespace {test.namespace.name} must reach each other")
         test.require_connected()
         own = policies(application, used)
@@ -141,11 +143,15 @@ def conclude(findings: Sequence[Finding], network: str) -> None:
 
 @contextlib.contextmanager
 def _created(
-    testbed: ClusterTestbed, title: str, application: Application, used: Communication
+    testbed: ClusterTestbed,
+    title: str,
+    application: Application,
+    used: Communication,
+    created: Callable[[str], None],
 ) -> Iterator[TestPods]:
     with contextlib.ExitStack() as steps:  # which runs all, the last one first, also after an error
         folder = Path(steps.enter_context(tempfile.TemporaryDirectory(prefix="k8sdds-policy-")))
-        own = namespace.create(testbed.client, title, None, privileged=False)
+        own = namespace.create(testbed.client, title, None, privileged=False, created=created)
         steps.callback(own.delete)
         lease = CampaignLease(own)
         lease.acquire()

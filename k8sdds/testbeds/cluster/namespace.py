@@ -7,6 +7,7 @@ import hashlib
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -93,17 +94,24 @@ def manifest(campaign: str, name: str, privileged: bool) -> dict[str, Any]:
     }
 
 
-def create(client: KubernetesClient, title: str, prepared: str | None, privileged: bool) -> CampaignNamespace:
+def create(
+    client: KubernetesClient,
+    title: str,
+    prepared: str | None,
+    privileged: bool,
+    created: Callable[[str], None] = lambda _: None,
+) -> CampaignNamespace:
     """Create a campaign's namespace, or use the prepared one.
 
-    Leftovers of a killed process that ran the same campaign are deleted first.
+    Leftovers of a killed process that ran the same campaign are deleted first. `created` is called with the name as
+    soon as the namespace exists; if the rights there cannot be granted, the namespace is deleted again.
     """
     campaign = identifier(title)
     if prepared is not None:
         namespace = CampaignNamespace(client, campaign, prepared, owned=False, title=title)
         namespace.delete()
         return namespace
-    return _create(client, campaign, title, manifest(campaign, title, privileged))
+    return _create(client, campaign, title, manifest(campaign, title, privileged), created)
 
 
 def create_for_node_probes(namespace: CampaignNamespace) -> CampaignNamespace:
@@ -113,13 +121,24 @@ def create_for_node_probes(namespace: CampaignNamespace) -> CampaignNamespace:
     return _create(namespace.client, namespace.campaign, namespace.title, body)
 
 
-def _create(client: KubernetesClient, campaign: str, title: str, body: dict[str, Any]) -> CampaignNamespace:
+def _create(
+    client: KubernetesClient,
+    campaign: str,
+    title: str,
+    body: dict[str, Any],
+    created: Callable[[str], None] = lambda _: None,
+) -> CampaignNamespace:
     namespace = CampaignNamespace(client, campaign, body["metadata"]["name"], owned=True, title=title)
     if client.find(f"{NAMESPACES}/{namespace.name}") is not None:
         namespace.delete()
         wait_deleted(client, namespace.name)
     client.create(NAMESPACES, body)
-    permissions.bind_campaign_role(client, namespace.name)
+    try:
+        created(namespace.name)
+        permissions.bind_campaign_role(client, namespace.name)
+    except BaseException:  # also Ctrl-C, because the caller does not know the namespace yet
+        namespace.delete()
+        raise
     return namespace
 
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
-from k8sdds.system.errors import Problem
+from k8sdds.system.errors import PrerequisiteError, Problem
 
 NODES = f"{CORE}/nodes"
 NAMESPACES = f"{CORE}/namespaces"
@@ -95,7 +95,10 @@ def missing_in_campaign(
 
 
 def bind_campaign_role(client: KubernetesClient, namespace: str) -> None:
-    """Bind the campaign role to this user in a namespace, unless the user already has its rights there."""
+    """Bind the campaign role to this user in a namespace, unless the user already has its rights there.
+
+    Raises PrerequisiteError if the binding has no effect.
+    """
     if client.is_allowed("create", "", "pods/exec", namespace=namespace):
         return
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -115,7 +118,12 @@ def bind_campaign_role(client: KubernetesClient, namespace: str) -> None:
     client.create(f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", binding)
     # The API server applies a binding when it has observed it.
     end = time.monotonic() + EFFECTIVE_WITHIN_S
-    while not client.is_allowed("create", "", "pods/exec", namespace=namespace) and time.monotonic() < end:
+    while not client.is_allowed("create", "", "pods/exec", namespace=namespace):
+        if time.monotonic() >= end:
+            raise PrerequisiteError(
+                f"the RoleBinding {CAMPAIGN_ROLE} in namespace {namespace} has no effect after {EFFECTIVE_WITHIN_S} s",
+                f"let an administrator apply the ClusterRole {CAMPAIGN_ROLE} again: k8sdds init rights",
+            )
         time.sleep(0.1)
 
 
