@@ -148,7 +148,7 @@ def _created(
     application: Application,
     used: Communication,
     created: Callable[[str], None],
-) -> Iterator[TestPods]:
+) -> Iterator[VerificationPods]:
     with contextlib.ExitStack() as steps:  # which runs all, the last one first, also after an error
         folder = Path(steps.enter_context(tempfile.TemporaryDirectory(prefix="k8sdds-policy-")))
         own = namespace.create(testbed.client, title, None, privileged=False, created=created)
@@ -156,16 +156,14 @@ def _created(
         lease = CampaignLease(own)
         lease.acquire()
         steps.callback(lease.release)
-        test = TestPods(testbed, own, application, used, folder)
+        test = VerificationPods(testbed, own, application, used, folder)
         steps.callback(test.pool.close)
         test.start()
         yield test
 
 
-class TestPods:
+class VerificationPods:
     """A pod for each component of an application, two strangers, and the discovery service."""
-
-    __test__ = False  # for pytest
 
     def __init__(
         self,
