@@ -133,10 +133,18 @@ def conclude(findings: Sequence[Finding], network: str) -> None:
             f"{network} does not enforce policies: all that they refuse has passed",
             "use a network that does: k8sdds docs network-policy",
         )
-    if passed or missing:
+    wrong = []
+    if passed:
+        wrong.append(
+            f"enforces only a part: {len(passed)} of {len(refused)} connections that no policy admits passed"
+        )
+    if missing:
+        wrong.append(
+            f"refuses {len(missing)} of {len(findings) - len(refused)} flows that the policies admit"
+        )
+    if wrong:
         raise RequirementsNotMet(
-            f"{network} does not enforce these policies: {len(passed)} of {len(refused)} refused connections passed,"
-            f" and {len(missing)} of {len(findings) - len(refused)} flows did not",
+            f"{network} {'; and it '.join(wrong)}",
             "check that the network's agents are ready; then report the output and the policies",
         )
 
