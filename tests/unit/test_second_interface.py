@@ -19,6 +19,7 @@ from k8sdds.testbeds.cluster import datapath, pods, preflight
 from k8sdds.testbeds.cluster.blocks import pod_network
 from k8sdds.testbeds.cluster.datapath import LinkCounters, NodeLink, PathEnd
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
+from k8sdds.testbeds.lab.preflight import _contradiction
 from k8sdds.testbeds.selection import SelectedTestbed
 
 PODS, SERVICES = IPv4Network("10.244.0.0/16"), IPv4Network("10.96.0.0/12")
@@ -176,6 +177,13 @@ def test_wrong_options_of_attachments_are_rejected() -> None:
     )
     with pytest.raises(ValueError, match="attachment"):
         cell(attachment="cameras")
+
+
+def test_the_lab_refuses_an_attachment() -> None:
+    problem = _contradiction(cell(name="macvlan"))
+    assert problem is not None and "no NetworkAttachmentDefinitions" in problem.what
+    assert problem.remedy == "leave out attachment" and problem.input
+    assert _contradiction(cell(name="macvlan", attachment=None)) is None
 
 
 class Api:

@@ -70,6 +70,8 @@ def _contradictions(cell: Cell) -> Iterator[tuple[str, str]]:
     network = find(cell.network)
     if network.cluster_engine(cell.network_options.get("engine")):
         yield "the lab does not have this engine", elsewhere
+    if cell.network_options.get("attachment"):
+        yield "the lab has no NetworkAttachmentDefinitions", "leave out attachment"
     if cell.cpu_resources and not make_plan(cell).datapath.in_pods:
         names = "cpu_quota" if cell.cpu_quota else "cpu_request"
         yield f"{names} needs pods, but this network has none", f"remove {names}, or this network"
