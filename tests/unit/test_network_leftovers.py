@@ -135,6 +135,7 @@ OWN_PLUGINS = (
     "/opt/cni/bin/k8sdds-",
     "/opt/cni/bin/.k8sdds-",
     "/etc/cni/net.d/00-k8sdds-",
+    "/etc/cni/net.d/.00-k8sdds-multus.conf.new",
     "/etc/cni/net.d/k8sdds-",
 )
 

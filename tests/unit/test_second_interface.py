@@ -14,6 +14,7 @@ from k8sdds.model.trial import Cell
 from k8sdds.networks import macvlan
 from k8sdds.networks.cluster_install import InstallOptions, find
 from k8sdds.networks.macvlan.multus import ATTACHMENT as ATTACHMENT_OF_PROFILE
+from k8sdds.networks.macvlan.multus import FOOTPRINT
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.cluster import datapath, pods, preflight
 from k8sdds.testbeds.cluster.blocks import pod_network
@@ -92,6 +93,14 @@ def test_multus_calls_the_plugins_of_the_first_network(network: str, called: str
     assert versions.MULTUS_IMAGE in install.images and len(install.daemonsets) == 2
     alone = network_install.render(second().model_copy(update={"second_network": None}))
     assert versions.MULTUS_IMAGE not in alone.images and len(alone.daemonsets) == 1
+
+
+def test_files_that_a_killed_agent_left_unfinished_are_removed() -> None:
+    files = FOOTPRINT.files
+    assert "/etc/cni/net.d/.00-k8sdds-multus.conf.new" in files
+    assert "/etc/cni/net.d/k8sdds-multus.d" in files, (
+        "those of the token and the kubeconfig are in the folder"
+    )
 
 
 def test_a_second_network_is_another_one_with_ipv4_alone() -> None:

@@ -200,8 +200,12 @@ func write(path string, text []byte, mode os.FileMode) error {
 	if present, err := os.ReadFile(path); err == nil && bytes.Equal(present, text) {
 		return nil
 	}
-	// The dot keeps container runtimes from reading it half-written.
-	unfinished := filepath.Join(filepath.Dir(path), ".k8sdds-host")
+	// Container runtimes and Multus read only names that end in .conf, .conflist or .json, so not this one.
+	unfinished := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	// An existing file, which a killed agent leaves, would keep its mode.
+	if err := os.Remove(unfinished); err != nil && !os.IsNotExist(err) {
+		return err
+	}
 	if err := os.WriteFile(unfinished, text, mode); err != nil {
 		return err
 	}

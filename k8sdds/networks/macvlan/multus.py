@@ -33,7 +33,8 @@ _STATE = "/var/lib/cni/k8sdds-multus"
 
 FOOTPRINT = Footprint(
     files=(
-        f"{_CONFIGURATIONS}/{_FILE}", _FOLDER, f"/opt/cni/bin/{_PLUGIN}", f"/opt/cni/bin/.{_PLUGIN}", _STATE,
+        f"{_CONFIGURATIONS}/{_FILE}", f"{_CONFIGURATIONS}/.{_FILE}.new", _FOLDER,
+        f"/opt/cni/bin/{_PLUGIN}", f"/opt/cni/bin/.{_PLUGIN}", _STATE,
         f"/var/lib/cni/networks/{ATTACHMENT_NAME}", f"/var/lib/cni/results/{_PLUGIN}-*",
     ),
 )  # fmt: skip
