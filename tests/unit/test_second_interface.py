@@ -95,6 +95,18 @@ def test_multus_calls_the_plugins_of_the_first_network(network: str, called: str
     assert versions.MULTUS_IMAGE not in alone.images and len(alone.daemonsets) == 1
 
 
+def test_multus_creates_definitions_in_its_own_namespace_only() -> None:
+    rights = {
+        (role["kind"], verb)
+        for role in network_install.render(second()).manifests
+        if role["kind"] in ("Role", "ClusterRole")
+        for rule in role["rules"]
+        if "network-attachment-definitions" in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert rights == {("ClusterRole", "get"), ("Role", "create")}
+
+
 def test_files_that_a_killed_agent_left_unfinished_are_removed() -> None:
     files = FOOTPRINT.files
     assert "/etc/cni/net.d/.00-k8sdds-multus.conf.new" in files
