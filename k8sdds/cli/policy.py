@@ -95,5 +95,7 @@ def _verify(application: Application, used: Communication, selected: SelectedTes
     with ending(kept), cluster_api(selected) as client:
         refuse(permissions.missing_rights(client, None) or preflight.policy_rights(client, None))
         testbed = ClusterTestbed(client, selected, title)
+        used = policy_verification.on_installed(used, testbed.installed.name)
+        refuse(policy_verification.disturbed_campaigns(client))
         findings = policy_verification.verify(testbed, title, application, used, print_line, created.append)
         print_line(f"{testbed.installed.title} enforces the policies: all {len(findings)} checks as stated")

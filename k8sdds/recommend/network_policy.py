@@ -15,6 +15,7 @@ from k8sdds.discovery import MULTICAST, PEERS, SERVER, Service
 from k8sdds.middleware.ports import GROUP, Ports
 from k8sdds.model.application import Application
 from k8sdds.networks import NETWORKS, names_of
+from k8sdds.networks.network import Network
 from k8sdds.networks.policies import policy
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -210,6 +211,14 @@ def _limits(used: Communication) -> Iterator[str]:
     yield _enforcement(used)
 
 
+def require_multicast(used: Communication, network: Network) -> None:
+    """Check that a network carries multicast, if the participants need it. Raises InputError."""
+    if used.discovery == MULTICAST and not network.multicast:
+        what = f"{network.name} carries no multicast between nodes"
+        carrying = names_of(lambda network: network.multicast)
+        raise InputError(what, f"give --discovery peers, or a network that does ({carrying})")
+
+
 def _enforcement(used: Communication) -> str:
     enforcing = names_of(lambda network: network.policy)
     if used.network is None:
@@ -220,10 +229,7 @@ def _enforcement(used: Communication) -> str:
     if network is None:
         what = f"k8sdds does not know whether {used.network!r} enforces policies{nearest(used.network, [*NETWORKS])}"
         raise InputError(what, "leave out --network, or see: k8sdds list networks")
-    if used.discovery == MULTICAST and not network.multicast:
-        what = f"{network.name} carries no multicast between nodes"
-        carrying = names_of(lambda network: network.multicast)
-        raise InputError(what, f"give --discovery peers, or a network that does ({carrying})")
+    require_multicast(used, network)
     return (
         f"{network.name} {'enforces policies' if network.policy else 'ignores policies: they have no effect'}"
     )

@@ -6,21 +6,30 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 
 from k8sdds import middleware
 from k8sdds.kubernetes import objects
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model import reason
 from k8sdds.model.application import Application
 from k8sdds.model.ip_families import family_of
 from k8sdds.model.measurement import Launch
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import Cell, Endpoint, Participant
-from k8sdds.recommend.network_policy import COMPONENT, PART_OF, Communication, peers, policies
-from k8sdds.system.errors import InputError, PrerequisiteError, RequirementsNotMet
+from k8sdds.networks import NETWORKS
+from k8sdds.recommend.network_policy import (
+    COMPONENT,
+    PART_OF,
+    Communication,
+    peers,
+    policies,
+    require_multicast,
+)
+from k8sdds.system.errors import InputError, PrerequisiteError, Problem, RequirementsNotMet
 from k8sdds.system.parallel import in_threads
 from k8sdds.testbeds import probing
 from k8sdds.testbeds.cluster import matching, namespace, pods
@@ -93,6 +102,49 @@ def check(used: Communication) -> None:
         raise InputError("test pods use the multicast group of DDS", "leave out --group")
 
 
+def on_installed(used: Communication, installed: str) -> Communication:
+    """Return how participants communicate on the installed network.
+
+    Raises InputError if the user named another network, or if the installed one carries no multicast that they need.
+    """
+    if used.network not in (None, installed):
+        raise InputError(
+            f"--network is {used.network}, but the network of the cluster is {installed}",
+            "leave out --network, or select the other cluster with --testbed or --kubeconfig",
+        )
+    if installed not in NETWORKS:
+        return used
+    require_multicast(used, NETWORKS[installed])
+    return replace(used, network=installed)
+
+
+def disturbed_campaigns(client: KubernetesClient) -> list[Problem]:
+    """Return the campaigns on the cluster whose measurements the test pods would disturb."""
+    return [
+        Problem(
+            f"another campaign is running on this cluster: {other.describe()}; test pods would disturb it",
+            "wait until it ends",
+        )
+        for other in namespace.running(client)
+    ]
+
+
+def extent(application: Application, used: Communication) -> str:
+    """Return how many pods, matches and probes the verification has."""
+    servers = len(used.service.servers("")) if used.service else 0
+    pods_ = len(peers(application)) + len((STRANGER, EARLIER_STRANGER)) + servers
+    matches = len(_pairs(application)) + 1  # and one with the stranger
+    return (
+        f"{pods_} test pods; with the policies, {matches} matches and {len(probes(application, used))} probes"
+    )
+
+
+def _pairs(application: Application) -> list[tuple[str, ...]]:
+    """Return the pairs of components that share a flow, each once."""
+    shared = peers(application)
+    return list(dict.fromkeys(tuple(sorted((a, b))) for a in shared for b in shared[a]))
+
+
 def verify(
     testbed: ClusterTestbed,
     title: str,
@@ -106,6 +158,7 @@ def verify(
     `created` is called with the name of the namespace as soon as it exists. Raises RequirementsNotMet if the policies
     are not enforced, or refuse a flow of the application.
     """
+    show(extent(application, used))
     with _created(testbed, title, application, used, created) as test:
         show(f"without policies, all pods of namespace {test.namespace.name} must reach each other")
         test.require_connected()
@@ -237,10 +290,9 @@ class VerificationPods:
 
     def findings(self) -> Iterator[Finding]:
         """Yield the result of each flow, of a stranger that tries to take part, and of each probe."""
-        shared = peers(self._application)
-        for first, second in dict.fromkeys(tuple(sorted((a, b))) for a in shared for b in shared[a]):
+        for first, second in _pairs(self._application):
             yield self._finding(first, second, admitted=True)
-        yield self._finding(next(iter(shared)), STRANGER, admitted=False)
+        yield self._finding(next(iter(peers(self._application))), STRANGER, admitted=False)
         unanswered = self._unanswered(self._probes)
         for probe in self._probes:
             answered = probe not in unanswered
