@@ -14,6 +14,7 @@ from k8sdds import versions
 from k8sdds.deploy.actions import CACHE_FOLDER, HASHES, LOCK
 from k8sdds.deploy.scripts import shell
 from k8sdds.model.ip_families import IpFamily, address_of
+from k8sdds.networks.macvlan import multus
 from k8sdds.system.errors import K8sddsError
 from k8sdds.system.ssh import Connections, Host, HostError
 
@@ -41,7 +42,8 @@ OBJECTS = (
 
 # Runs on the control plane and prints what the API server reports. Of Secrets it prints the names only.
 CLUSTER = shell(
-    "cluster_facts", SELECTOR=f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY}", OBJECTS=OBJECTS, FOLDER=CACHE_FOLDER
+    "cluster_facts", SELECTOR=f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY}", OBJECTS=OBJECTS,
+    FOLDER=CACHE_FOLDER, DEFINITION=multus.DEFINITION,
 )  # fmt: skip
 
 BUSY_TIMEOUT_S = 600
@@ -129,7 +131,7 @@ class Facts:
 LIST_KEYS = (
     "free_kib", "listens", "unit", "program", "leftover", "link", "address", "feature", "lacks", "resolves",
     "sysctl", "file", "symlink", "image", "flag", "tuning", "swap", "swap_by", "kube.node", "kube.object",
-    "kube.taints",
+    "kube.taints", "kube.definition",
 )  # fmt: skip
 """Facts that may have several values."""
 _LINE = re.compile(r"^([A-Za-z0-9_.]+)\t(.*)$")

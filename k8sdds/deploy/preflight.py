@@ -214,6 +214,19 @@ def _network(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     yield from _addresses(profile, facts)
 
 
+def _foreign_multus(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
+    """Refuse to take over a definition of others: k8sdds would later delete it with all objects of its kind."""
+    if not (profile.second_network and node.is_control_plane):
+        return
+    for line in facts.all("kube.definition"):
+        name, _, manager = line.partition(" ")
+        if manager != versions.MANAGED_BY:
+            yield Problem(
+                f"Multus of others is installed (CustomResourceDefinition {name})",
+                "remove it, or leave out second_network",
+            )
+
+
 def _addresses(profile: Profile, facts: Facts) -> Iterator[Problem]:
     interface = profile.network.interface
     families = profile.kubernetes.ip_families
@@ -375,6 +388,7 @@ CHECKS: tuple[Callable[[Profile, Node, Facts], Iterator[Problem]], ...] = (
     _swap,
     _sizes,
     _network,
+    _foreign_multus,
     _kube_proxy,
     _cpu_manager,
     _ranges,

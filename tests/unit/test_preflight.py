@@ -227,7 +227,8 @@ def test_probe_queries_the_api_server_again_after_a_timeout(tmp_path: Path, fail
     program = tmp_path / "kubectl"
     program.write_text(
         f"#!/bin/sh\nseen={tmp_path}/seen-${{3%%,*}}\n[ -e $seen ] || {{ : >$seen; {failure}; }}\n"
-        'case $3 in nodes) printf "kube.node\\tone True  {}\\n" ;; *) printf "kube.object\\tA//b c\\n" ;; esac\n'
+        'case $3 in nodes) printf "kube.node\\tone True  {}\\n" ;;'
+        ' customresourcedefinitions*) printf "kube.definition\\tx.y z \\n" ;; *) printf "kube.object\\tA//b c\\n" ;; esac\n'
     )
     program.chmod(0o755)
     (tmp_path / "sleep").symlink_to("/bin/true")
@@ -244,6 +245,21 @@ def test_probe_queries_the_api_server_again_after_a_timeout(tmp_path: Path, fail
     assert result.values["kube.api"] == api, done.stderr
     if api == "ready":
         assert result.all("kube.node") == ("one True  {}",) and result.all("kube.object") == ("A//b c",)
+        assert result.all("kube.definition") == ("x.y z",)
+
+
+@pytest.mark.parametrize(("manager", "is_ours"), [("", False), ("helm", False), ("k8sdds", True)])
+def test_a_second_network_is_refused_next_to_multus_of_others(manager: str, is_ours: bool) -> None:
+    name = "network-attachment-definitions.k8s.cni.cncf.io"
+    fits = changed() + "feature\tmacvlan\n"
+    text = fits + f"kube.definition\t{name} {manager} \n"
+    with_second = PROFILE + "second_network: macvlan\n"
+    assert problems_of(text, PROFILE, "master") == problems_of(fits, with_second, "master") == []
+    problems = problems_of(text, with_second, "master")
+    assert [problem.what for problem in problems] == (
+        [] if is_ours else [f"master: Multus of others is installed (CustomResourceDefinition {name})"]
+    )
+    assert all(problem.remedy == "remove it, or leave out second_network" for problem in problems)
 
 
 def test_notes_say_why_an_api_server_does_not_answer() -> None:

@@ -18,6 +18,9 @@ if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
     --output jsonpath="$(each kube.object '.kind}/{.metadata.namespace}/{.metadata.name' \
     '.metadata.annotations.k8sdds\.io/sha256' "$counts" '.metadata.labels.k8sdds\.io/network' \
     '.metadata.annotations.k8sdds\.io/proven')" &
+  # Also one that others created, for a profile with a second network.
+  get definitions customresourcedefinitions.apiextensions.k8s.io --field-selector metadata.name=@DEFINITION@ \
+    --output jsonpath="$(each kube.definition .metadata.name '.metadata.labels.app\.kubernetes\.io/managed-by')" &
   get nodes nodes --output jsonpath="$(each kube.node .metadata.name \
     '.status.conditions[?(@.type=="Ready")].status' '.metadata.annotations.k8sdds\.io/labels' \
     .metadata.labels)$(each kube.taints .metadata.name \
@@ -29,6 +32,6 @@ if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
     *Forbidden*) say kube.api forbidden ;;
     *) say kube.api "$error" ;;
   esac
-  cat $work/nodes $work/objects
+  cat $work/nodes $work/objects $work/definitions
 fi
 :
