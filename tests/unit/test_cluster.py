@@ -165,9 +165,10 @@ def test_memory_and_cpu_follow_the_cells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quota", "request_", "guaranteed"), [(1, 1, True), (1, 0.5, False), (None, 1, False)]
+    ("quota", "request_", "guaranteed"),
+    [(1, 1, True), (2.0, 2.0, True), (0.3, 0.3, False), (1.5, 1.5, False), (1, 0.5, False), (None, 1, False)],
 )
-def test_pods_whose_request_is_their_limit_are_guaranteed(
+def test_pods_whose_request_and_limit_are_the_same_whole_cores_are_guaranteed(
     quota: float | None, request_: float, guaranteed: bool
 ) -> None:
     slot = pods.Slot("pub0", "pub", "n1", False, CpuResources(quota, request=request_))

@@ -178,8 +178,8 @@ def _container(
 ) -> dict[str, Any]:
     request, limit = map(_quantity, memory)
     quota = slot.cpu_resources.quota
-    if quota and quota == slot.cpu_resources.request:
-        # The pod is of the class Guaranteed, which the kubelet can give cores of its own.
+    if quota and quota == slot.cpu_resources.request and float(quota).is_integer():
+        # The pod is of the class Guaranteed, and the kubelet can give it whole cores of its own.
         request = limit
     limits = {"memory": limit} | ({} if quota is None else {"cpu": _cpus(quota)})
     # A request above the limit is refused.
