@@ -36,7 +36,8 @@ class Kubernetes(Strict):
         default="none",
         description="policy of the kubelets' CPU manager: `static` gives pods whose CPU limit and request are the same"
         " whole number (`cpu_quota` and `cpu_request` of an experiment) cores of their own, and keeps the first core of"
-        " each node for other pods; deploy changes it on an existing cluster",
+        " each node for other pods; deploy changes it on an existing cluster. Local nodes share the cores of their"
+        " machine, so that pods of two local nodes can get the same core",
     )
     pod_cidr: ipaddress.IPv4Network = Field(
         default=ipaddress.IPv4Network("10.244.0.0/16"),
