@@ -227,7 +227,8 @@ def _resources() -> Iterator[Diagnosis]:
         "CPU limits of pods",
         not obstacles,
         obstacles[0].what if obstacles else "can be set",
-        obstacles[0].remedy if obstacles else "",
+        # That of the problem is for an experiment with such limits.
+        "run as root, with the cgroup controller cpu (v2: in cgroup.subtree_control of the root)",
         required=False,
     )
     for interference in facts.interference():

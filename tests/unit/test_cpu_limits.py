@@ -11,14 +11,16 @@ from pydantic import TypeAdapter, ValidationError
 from k8sdds.campaign import contradictions
 from k8sdds.claims import evidence
 from k8sdds.claims.model import Selector
+from k8sdds.cli import machine
 from k8sdds.model.experiment import Sweep
 from k8sdds.model.trial import Cell
 from k8sdds.recommend.evidence import describe_choice
 from k8sdds.system import cgroups
 from k8sdds.system.cgroups import CpuResources, PodCgroups
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.system.strict import explain
 from k8sdds.testbeds.cluster import preflight
+from k8sdds.testbeds.lab import preflight as lab_preflight
 
 
 def cell(**limits: Any) -> Cell:
@@ -115,6 +117,16 @@ def test_pods_with_limits_are_below_the_root_of_v2(
     assert (limited / "pod0").is_dir()
     assert (limited / "cgroup.subtree_control").exists() == enabled
     assert not (tmp_path / "cgroup.subtree_control").exists()
+
+
+def test_the_remedy_of_doctor_is_not_that_of_an_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(
+        "cannot limit the CPU time of pods: no cpu controller", "remove cpu_quota and cpu_request"
+    )
+    monkeypatch.setattr(lab_preflight, "limit_problems", lambda limits: [problem])
+    (row,) = [one for one in machine._resources() if one["subject"] == "CPU limits of pods"]
+    assert (row["ok"], row["says"]) == (False, problem.what)
+    assert row["remedy"].startswith("run as root, with the cgroup controller cpu")
 
 
 def test_choices_name_limits_that_are_not_set() -> None:
