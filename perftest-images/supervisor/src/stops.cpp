@@ -46,7 +46,7 @@ public:
         // The stop ended between the readings, on average in the middle.
         const auto half = (now - read_at_) / 2;
         // The time is a sum over cores, so a stop is at most as long as that.
-        if (total > before_ns_) add(read_at_ - (total - before_ns_) + half, now - half);
+        if (total > before_ns_) add(read_at_ - (total - before_ns_) + half, now - half, now);
         before_ns_ = total;
         read_at_ = now;
     }
@@ -60,12 +60,14 @@ public:
     }
 
 private:
-    void add(std::int64_t from, std::int64_t to) {
-        while (!stops_.empty() && from <= stops_.back()[1]) {
-            from = std::min(from, stops_.back()[0]);
-            stops_.pop_back();
+    // A stop on one core begins after the previous one: if late readings placed them over each other, it is moved.
+    void add(std::int64_t from, std::int64_t to, std::int64_t latest) {
+        if (!stops_.empty() && from <= stops_.back()[1]) {
+            const auto moved = stops_.back()[1] - from;
+            stops_.back()[1] = std::max(stops_.back()[1], std::min(to + moved, latest));
+        } else if (stops_.size() < kMost) {
+            stops_.push_back({from, to});
         }
-        if (stops_.size() < kMost) stops_.push_back({from, to});
     }
 
     std::optional<std::int64_t> total_ns() const {

@@ -353,8 +353,8 @@ def test_stops_of_a_cgroup(supervisor, new_cgroup):
     cpu = new_cgroup("cpu")
     if not (cpu / "cpu.cfs_quota_us").exists():
         pytest.skip("no CFS bandwidth control on this host")
-    (cpu / "cpu.cfs_period_us").write_text("20000")
-    (cpu / "cpu.cfs_quota_us").write_text("5000")
+    (cpu / "cpu.cfs_period_us").write_text("100000")
+    (cpu / "cpu.cfs_quota_us").write_text("50000")
     argv = [supervisor.path, "stops", "--cgroup", str(cpu), "--deadline", "60"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(argv, **pipes) as watch:
