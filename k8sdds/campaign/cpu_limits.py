@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Any
 
 from k8sdds.model.trial import PUBLISHER, Participant
@@ -41,46 +44,71 @@ def throttled_percent(found: dict[str, dict[str, Any]] | None) -> float | None:
     return max((share for share in shares if share is not None), default=None)
 
 
+class _Stops:
+    """When the limits of some participants stopped any of them within an interval, in µs."""
+
+    def __init__(self, stops: Iterable[tuple[int, int]], begin: float, end: float) -> None:
+        self.length = end - begin
+        self.begins: list[float] = []
+        self.ends: list[float] = []
+        for start, stop in sorted(stops):
+            first, last = max(start, begin), min(stop, end)
+            if self.ends and first <= self.ends[-1]:
+                self.ends[-1] = max(self.ends[-1], last)
+            elif first < last:
+                self.begins.append(first)
+                self.ends.append(last)
+        self.total = sum(self.ends) - sum(self.begins)
+        # Between the stops, from the begin of the interval on.
+        before = [begin, *self.ends]
+        self.gaps = sorted(first - last for first, last in zip(self.begins, before, strict=False))
+        self.gap_sums = [0.0, *itertools.accumulate(self.gaps)]
+
+    def holds_up(self, due: float, at: float) -> bool:
+        """Return whether a sample that was due and arrived at these times was under way in a stop."""
+        after = bisect_right(self.ends, due)
+        return after < len(self.begins) and self.begins[after] < at
+
+    def by_chance(self, delay: float) -> float:
+        """Return the share of samples with this delay, due at random times of the interval, that would be."""
+        longer = bisect_right(self.gaps, delay)
+        return (self.total + self.gap_sums[longer] + delay * (len(self.gaps) - longer)) / self.length
+
+
 def stopped_percent(outputs: TrialOutputs) -> float | None:
     """Return in which share of its interval a subscriber or a publisher was stopped, on average; None if unknown."""
     cell = outputs.trial.cell
-    shares = []
-    for subscriber in cell.subscribing:
-        if (stops := _stops(outputs, subscriber, *cell.publishing)) is None:
-            continue
-        for begin_ns, end_ns in measured_intervals([outputs.measurement.outcomes[subscriber.name]]):
-            stopped_us = _length_us(stops, begin_ns / 1000, end_ns / 1000)
-            shares.append(aggregate.ratio(stopped_us, (end_ns - begin_ns) / 1000, 100))
-    return aggregate.mean(shares)
+    every = [_stops(outputs, subscriber, *cell.publishing) for subscriber in cell.subscribing]
+    return aggregate.mean(100 * stops.total / stops.length for stops in every if stops is not None)
 
 
-def slow_stopped_percent(outputs: TrialOutputs) -> float | None:
-    """Return the share of all slow samples during which their publisher or subscriber was stopped; None if unknown."""
-    stopped = []
+def slow_stopped_percents(outputs: TrialOutputs) -> tuple[float | None, float | None]:
+    """Return the share of all slow samples during which their publisher or subscriber was stopped, and that by chance.
+
+    By chance, as many of samples that take as long would be, if they were due at random times: the longer a sample
+    takes, whatever the reason, the more likely it meets a stop. None if unknown.
+    """
+    held, chances = [], []
     for subscriber in outputs.trial.cell.subscribing:
+        known: dict[int, _Stops | None] = {}
         for sample in slow_samples.of_subscriber(outputs.folder / subscriber.name):
-            stops = _stops(outputs, subscriber, Participant(PUBLISHER, sample.publisher))
-            due_us = sample.at_us - sample.delay_us
-            stopped += (
-                [any(begin < sample.at_us and due_us < end for begin, end in stops)]
-                if stops is not None
-                else []
-            )
-    return aggregate.ratio(sum(stopped), len(stopped), 100)
+            if sample.publisher not in known:
+                publisher = Participant(PUBLISHER, sample.publisher)
+                known[sample.publisher] = _stops(outputs, subscriber, publisher)
+            if (stops := known[sample.publisher]) is None:
+                continue
+            held.append(stops.holds_up(sample.at_us - sample.delay_us, sample.at_us))
+            chances.append(stops.by_chance(sample.delay_us))
+    return aggregate.ratio(sum(held), len(held), 100), aggregate.ratio(sum(chances), len(chances), 100)
 
 
-def _stops(outputs: TrialOutputs, *participants: Participant) -> list[tuple[int, int]] | None:
-    """Return when any of these was stopped, in order; None if it is not known of one of them."""
+def _stops(outputs: TrialOutputs, subscriber: Participant, *publishers: Participant) -> _Stops | None:
+    """Return when any of these was stopped in the interval of the subscriber; None if one of them is not known."""
     known = outputs.measurement.stops or {}
-    if any(one.name not in known for one in participants):
+    names = [one.name for one in (subscriber, *publishers)]
+    outcome = outputs.measurement.outcomes.get(subscriber.name)
+    intervals = measured_intervals([outcome] if outcome else [])
+    if any(name not in known for name in names) or not intervals:
         return None
-    return sorted(stop for one in participants for stop in known[one.name])
-
-
-def _length_us(stops: list[tuple[int, int]], begin: float, end: float) -> float:
-    """Return how much of an interval is covered by stops, which are in order and can overlap."""
-    total, since = 0.0, begin
-    for start, stop in stops:
-        total += max(0.0, min(stop, end) - max(start, since))
-        since = max(since, stop)
-    return total
+    begin_ns, end_ns = intervals[0]
+    return _Stops((stop for name in names for stop in known[name]), begin_ns / 1000, end_ns / 1000)

@@ -244,7 +244,9 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.throttling = cpu_limits.throttling(outputs)
     record.throttled_periods_percent = cpu_limits.throttled_percent(record.throttling)
     record.stopped_percent = cpu_limits.stopped_percent(outputs)
-    record.slow_stopped_percent = cpu_limits.slow_stopped_percent(outputs)
+    record.slow_stopped_percent, record.slow_stopped_by_chance_percent = cpu_limits.slow_stopped_percents(
+        outputs
+    )
     record.pacer_cpu_percent = aggregate.mean(
         spin_percent(outputs.summaries.get(one)) for one in outputs.trial.cell.publishing
     )

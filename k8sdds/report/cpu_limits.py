@@ -22,10 +22,10 @@ _HEADS = (
     "p99 µs",
     "maximum µs",
     "throttled periods %",
-    "time stopped %",
     "samples above p99 in stops %",
+    "by chance %",
 )
-_STOPS = ("throttled_periods_percent", "stopped_percent", "slow_stopped_percent")
+_STOPS = ("throttled_periods_percent", "slow_stopped_percent", "slow_stopped_by_chance_percent")
 _TIMES = {"latency": "latency", "paced": "delay"}
 """Test to the start of the names of its times."""
 
@@ -44,9 +44,9 @@ def tables(content: Content) -> list[Table]:
     ]
     under = (
         "Means of the trials. In a throttled period, the kernel stopped a participant until the next one; of the"
-        " participants, that with most of them counts. The time stopped is that of publisher and subscriber"
-        " together; by chance, that share of the samples above p99 would be in stops. A latency test sends one"
-        " sample at a time, so that few samples wait: look at the maximum."
+        " participants, that with most of them counts. By chance, so many samples with the delays of those above p99"
+        " would be in stops of their publisher or subscriber. A latency test sends one sample at a time, so that few"
+        " samples wait: look at the maximum."
     )
     return [Table("CPU limits of pods", _HEADS, rows, under, keys=4)] if rows else []
 

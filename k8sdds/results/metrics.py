@@ -336,7 +336,10 @@ class Metrics(BaseModel):
         scale="linear", only=LIMITED, since=5)
     slow_stopped_percent: float | None = metric("slow samples in stops", "%", "CPU", "testbed",
         "Of the samples above the 99th percentile of the delays, the share that was under way while the CPU limit stopped their"
-        " publisher or subscriber. Compare it with `stopped_percent`, the share by chance", scale="linear", only=LIMITED, since=5)
+        " publisher or subscriber. Compare it with `slow_stopped_by_chance_percent`", scale="linear", only=LIMITED, since=5)
+    slow_stopped_by_chance_percent: float | None = metric("slow samples in stops by chance", "%", "CPU", "derived",
+        "The share of samples with the same delays that would be, if they were due at random times: the longer a sample takes, the more"
+        " likely it meets a stop", scale="linear", only=LIMITED, since=5)
     throttling: dict[str, Any] | None = column("CPU", "supervisor",
         "How the CPU limit of each participant's pod stopped it in its measured interval: `periods` of the limit,"
         " `throttled_periods`, `throttled_s` (summed over cores), and by the kernel's PSI `pressure_some_s` and `pressure_full_s`, in"

@@ -43,18 +43,28 @@ def test_a_slow_sample_is_in_a_stop_of_its_own_publisher(tmp_path: Path) -> None
     # Due and arrived before, in, around, and after a stop; and in a stop of the other publisher.
     slow = "0,3000,900\n0,4500,100\n0,6000,2500\n0,7000,1900\n1,4500,100\n"
     found = outputs(tmp_path, {"pub0": PUBLISHER_STOPS, "pub1": [], "sub0": []}, slow)
-    assert cpu_limits.slow_stopped_percent(found) == pytest.approx(40)
+    stopped, by_chance = cpu_limits.slow_stopped_percents(found)
+    assert stopped == pytest.approx(40)
+    # Of 10,000 µs, the publisher of four samples was stopped for 2,000; before the second stop, 2,000 µs are free.
+    assert by_chance == pytest.approx(100 * (0.2 * 4 + (900 + 100 + 2000 + 1900) / 10_000) / 5)
+
+
+def test_a_long_delay_meets_a_stop_by_chance(tmp_path: Path) -> None:
+    found = outputs(tmp_path, {"pub0": [(3_000, 3_100), (9_000, 9_100)], "sub0": []}, "0,9500,9000\n")
+    stopped, by_chance = cpu_limits.slow_stopped_percents(found)
+    assert stopped == 100 and by_chance == pytest.approx(81)
 
 
 @pytest.mark.parametrize("stops", [None, {"pub0": PUBLISHER_STOPS, "sub0": []}])
 def test_what_was_not_recorded_is_unknown(tmp_path: Path, stops: Stops | None) -> None:
     found = outputs(tmp_path, stops, "1,4500,100\n")
-    assert cpu_limits.stopped_percent(found) is cpu_limits.slow_stopped_percent(found) is None
+    assert cpu_limits.stopped_percent(found) is None
+    assert cpu_limits.slow_stopped_percents(found) == (None, None)
 
 
 def test_without_slow_samples_their_share_is_unknown(tmp_path: Path) -> None:
     found = outputs(tmp_path, {name: [] for name in ("pub0", "pub1", "sub0")})
-    assert cpu_limits.slow_stopped_percent(found) is None and cpu_limits.stopped_percent(found) == 0
+    assert cpu_limits.slow_stopped_percents(found) == (None, None) and cpu_limits.stopped_percent(found) == 0
 
 
 @pytest.mark.parametrize(

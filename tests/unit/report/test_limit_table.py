@@ -17,7 +17,8 @@ def test_each_limit_has_a_row(tmp_path: Path) -> None:
     lines = (run.path / "trials.jsonl").read_text().splitlines()
     for record in map(json.loads, lines[:]):
         ids = {name: f"limited-{record[name]}" for name in ("cell_id", "trial_id")}
-        stops = {"throttled_periods_percent": 12.5, "stopped_percent": 4.0, "slow_stopped_percent": 96.0}
+        stops = {"throttled_periods_percent": 12.5, "slow_stopped_percent": 96.0}
+        stops["slow_stopped_by_chance_percent"] = 4.0
         lines.append(json.dumps(record | ids | stops | {"cpu_quota": 0.3}))
     (run.path / "trials.jsonl").write_text("\n".join(lines) + "\n")
     (table,) = cpu_limits.tables(content.read(run))
@@ -26,4 +27,4 @@ def test_each_limit_has_a_row(tmp_path: Path) -> None:
         ["0.3 CPUs per pod", "host", "latency", "1 KiB"],
         ["no CPU limit", "host", "latency", "1 KiB"],
     ]
-    assert [row[-3:] for row in rows] == [["12.5", "4.00", "96.0"], ["–", "–", "–"]]
+    assert [row[-3:] for row in rows] == [["12.5", "96.0", "4.00"], ["–", "–", "–"]]
