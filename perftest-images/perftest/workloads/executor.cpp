@@ -124,12 +124,14 @@ void Executor::compute(int64_t ns) const {
 
 void Executor::send(Output& output, const Trigger& trigger) {
     if (output.flow.compute_ns) compute(output.flow.compute_ns);
-    if (state_.stage.load(relaxed) == Stage::over) return;
+    // The housekeeping thread may be late to end the stage.
+    const int64_t now = now_ns();
+    if (state_.stage.load(relaxed) == Stage::over || now >= state_.stage_until_ns.load(relaxed)) return;
     if (trigger.phase != output.phase) {
         output.phase = trigger.phase;
         output.sequence = 0;
     }
-    const int64_t lateness_ns = now_ns() - trigger.due_ns;
+    const int64_t lateness_ns = now - trigger.due_ns;
     const uint32_t length = output.flow.recorded ? output.flow.recorded->length(output.sequence) : output.flow.bytes;
     std::memcpy(payload_.data(), &trigger.origin_ns, Graph::origin_bytes);
     sample_.payload_length = length - sample_overhead;
