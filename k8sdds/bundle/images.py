@@ -19,8 +19,12 @@ PUSH_TIMEOUT_S = 1800
 
 
 def references(names: Sequence[str]) -> list[str]:
-    """Return the references of the images of k8sdds with these names, or of all, before they are built."""
-    every = [image.name for image in IMAGES if image.name.startswith(versions.LOCAL_REGISTRY)]
+    """Return the references of the images of k8sdds with these names, or of all, before they are built.
+
+    Those that only some profiles need are in their bundles alone.
+    """
+    own = (image for image in IMAGES if image.name.startswith(versions.LOCAL_REGISTRY))
+    every = [image.name for image in own if not image.on_request]
     tagged = {name.removeprefix(versions.LOCAL_REGISTRY): name for name in every}
     short = {name.partition(":")[0]: reference for name, reference in tagged.items()}
     known = tagged | short
