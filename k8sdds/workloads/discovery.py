@@ -86,11 +86,6 @@ class DiscoveryOptions(Strict):
             raise mistake("there is no change: leave it out, or set change", "change_s")
         return self
 
-    @property
-    def in_pod(self) -> int:
-        """Number of members of a pod."""
-        return self.processes * self.members
-
 
 class Discovery(Workload):
     """How long the publishing and the subscribing members of a fleet take to find each other, and what that costs."""
@@ -114,7 +109,7 @@ class Discovery(Workload):
     @override
     def unsupported(self, cell: Cell) -> str | None:
         options = DiscoveryOptions(**cell.test_options)
-        most = options.in_pod * max(cell.publishers, cell.subscribers)
+        most = fleet_of(cell).of(max(cell.publishers, cell.subscribers))
         if most > MAX_MEMBERS:
             return f"a fleet has at most {MAX_MEMBERS} members of a role, not {most}: lower processes, members or pods"
         if not cell.uses_network:
@@ -216,15 +211,14 @@ class _Pairs:
 def fleet_of(cell: Cell) -> Fleet:
     """Return what each participant of a cell starts."""
     options = DiscoveryOptions(**cell.test_options)
-    most = cell.publishers * options.in_pod
-    counts = {"late": 1, "restart-process": options.members, "restart-pod": options.in_pod}
-    count = counts.get(options.change)
+    in_pod = options.processes * options.members
+    count = {"late": 1, "restart-process": options.members, "restart-pod": in_pod}.get(options.change)
     return Fleet(
         processes=options.processes,
         members=options.members,
         start_s=options.start_s,
         steady_s=options.steady_s,
-        changed=None if count is None else (most - count, count),
+        changed=None if count is None else (cell.publishers * in_pod - count, count),
         restarts=options.change.startswith("restart"),
         change_s=options.change_s,
         index_limit=options.index_limit,
@@ -244,10 +238,14 @@ def _reports(outputs: TrialOutputs) -> dict[Participant, list[FleetProcess]]:
 
 def _heard(outputs: TrialOutputs) -> bool:
     """Return whether each pod got a packet for each of its members: too many members are a reason to find none."""
-    in_pod = DiscoveryOptions(**outputs.trial.cell.test_options).in_pod
+    in_pod = fleet_of(outputs.trial.cell).of(1)
+    return all(one is not None and one.received_packets >= in_pod for one in _traffic(outputs, "traffic"))
+
+
+def _traffic(outputs: TrialOutputs, key: str) -> list[FleetTraffic | None]:
+    """Return what the interface of each pod carried, in the whole trial or its last part; None if it is unknown."""
     fleets = (summary["fleet"] or {} for summary in outputs.summaries.values() if summary is not None)
-    traffic = [FleetTraffic.of(fleet.get("traffic")) for fleet in fleets]
-    return all(one is not None and one.received_packets >= in_pod for one in traffic)
+    return [FleetTraffic.of(fleet.get(key)) for fleet in fleets]
 
 
 def _half_s(outputs: TrialOutputs, found: _Pairs) -> float | None:
@@ -279,10 +277,7 @@ def _set_costs(record: Metrics, processes: Sequence[FleetProcess], steady_s: flo
 
 def _set_traffic(record: Metrics, outputs: TrialOutputs, steady_s: float | None) -> None:
     """Set what the interfaces of all pods sent; nothing if a pod has no interface of its own."""
-    fleets = [summary["fleet"] or {} for summary in outputs.summaries.values() if summary is not None]
-    every, rest = (
-        [FleetTraffic.of(each.get(key)) for each in fleets] for key in ("traffic", "steady_traffic")
-    )
+    every, rest = (_traffic(outputs, key) for key in ("traffic", "steady_traffic"))
     if None in every or None in rest:
         return
     packets, bytes_ = (

@@ -9,6 +9,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "common.h"
 #include "pacer.h"
 #include "qos_file.h"
 #include "sockets.h"
@@ -136,23 +137,25 @@ void parse_graph_options(Options& options) {
             options.data_length = std::max<int64_t>(options.data_length, options.graph->flows[flow].bytes);
 }
 
+// Returns how often the most frequent address is in a list.
+unsigned most_at_one(const std::vector<std::string>& addresses) {
+    std::map<std::string, unsigned> counts;
+    unsigned most = 0;
+    for (const std::string& address : addresses) most = std::max(most, ++counts[address]);
+    return most;
+}
+
 // Returns how many nodes may share an address. With an address for each other node, it is the most frequent one's number.
 unsigned nodes_at_one_address(const std::vector<std::string>& peers, unsigned nodes) {
     if (peers.size() + 1 < nodes) return nodes;
-    std::map<std::string, unsigned> counts;
-    unsigned most = 0;
-    for (const std::string& peer : peers) most = std::max(most, ++counts[peer]);
-    return std::min(most + 1, nodes);                      // this node may share it too
+    return std::min(most_at_one(peers) + 1, nodes);        // this node may share it too
 }
 
 // Returns how many processes of a fleet share an address: without -peer, those of all known programs could.
 unsigned processes_at_one_address(const Options& options, unsigned programs) {
     std::vector<std::string> addresses = options.peers;
     addresses.push_back(interface_of(options.nic, options.ipv6()).address);
-    std::map<std::string, unsigned> counts;
-    unsigned most = options.peers.empty() ? programs : 0;
-    for (const std::string& address : addresses) most = std::max(most, ++counts[address]);
-    return most * static_cast<unsigned>(options.processes);
+    return (options.peers.empty() ? programs : most_at_one(addresses)) * static_cast<unsigned>(options.processes);
 }
 
 // Sets what the members of a fleet in this process have in common; each has an id of its own.
@@ -164,7 +167,7 @@ void set_fleet(Settings& settings, const Options& options) {
     settings.publishers *= settings.members_at_address;
     settings.index_limit = static_cast<unsigned>(options.index_limit);
     for (unsigned n = 0; n < settings.topics; ++n) {
-        const std::string topic = n ? throughput_topic + ("_" + std::to_string(n)) : throughput_topic;
+        const std::string topic = throughput_topic_name(settings, n);
         if (options.pub) settings.flow_writers.push_back({topic, settings.qos.writer, settings.data_length, settings.subscribers, 0});
         else settings.flow_readers.push_back({topic, settings.qos.reader, settings.data_length, settings.publishers, 0});
     }
