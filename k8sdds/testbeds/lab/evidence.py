@@ -16,7 +16,16 @@ from k8sdds import workloads
 from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.model.packet_kinds import COMMAND, FILE, KindCounts
 from k8sdds.model.services import ServiceSet
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Role, Trial
+from k8sdds.model.trial import (
+    DISCOVERY_SERVER,
+    FIRST_PUBLISHER,
+    PUBLISHER,
+    SUBSCRIBER,
+    Cell,
+    Participant,
+    Role,
+    Trial,
+)
 from k8sdds.networks import packets
 from k8sdds.results import link_statistics
 from k8sdds.system import cgroups, reading
@@ -35,7 +44,7 @@ CAPTURE = "capture.pcap"
 CAPTURE_OPTIONS = ("--interface", "eth0", "--count", "3000", "--snap", "64", "--deadline", str(24 * 3600))
 """Options of a capture. It need not cover the trial: so many packets are enough for hundreds of samples."""
 _UDP = 17
-COUNTED: tuple[Role, ...] = ("publisher", "subscriber", "discovery")
+COUNTED: tuple[Role, ...] = (PUBLISHER, SUBSCRIBER, DISCOVERY_SERVER.role)
 """Whose packets are counted by kind; the first in a pod names it."""
 MACHINE = "lab"
 """Name of this machine among those of the participants."""
@@ -44,10 +53,10 @@ Queues = Mapping[tuple[str, str], netem.Counters | None]
 
 
 def readings(
-    lab_network: LabNetwork, trial: Trial, launches: Sequence[Launch], deadline_s: float
+    lab_network: LabNetwork, trial: Trial, launches: Sequence[Launch], deadline_s: float, core: int | None
 ) -> list[Reading]:
-    """Return the kinds of evidence that a trial needs."""
-    cell, folder = trial.cell, launches[0].directory.parent
+    """Return the kinds of evidence that a trial needs. `core` is one on which no participant runs, if there is one."""
+    cell, folder, workload = trial.cell, launches[0].directory.parent, workloads.find(trial.cell.test)
     participants = [launch.participant for launch in launches]
     publishing = cell.publishing
     senders = sorted({lab_network.node_of(one.name) for one in participants if one in publishing})
@@ -64,7 +73,7 @@ def readings(
         found.append(_member_bytes(lab_network, senders, ports(cell.link)))
     if cell.crosses_links and lab_network.plan.datapath.encryption_proof is not None:
         found.append(_decrypted_bytes(lab_network, receivers))
-    if "conntrack_entries" in workloads.find(cell.test).metrics:
+    if "conntrack_entries" in workload.metrics:
         found.append(_tracked_connections(lab_network, senders))
     if wanted := services_of(lab_network.plan.cell):
         found.append(_service_connections(lab_network, senders, wanted))
@@ -72,6 +81,10 @@ def readings(
         found.append(Fragments(lab_network, folder / CAPTURE, cell.payload_bytes))
     if cell.profile:
         found.append(ProfileReading(trial, folder, lab_network.owner_of, deadline_s))
+    if core is not None and (limited := limited_pods(lab_network, cell)):
+        found.append(Stops(limited, core))
+    if workload.counts_kinds:
+        found.append(PacketKinds(lab_network, launches, core))
     found.append(_machine_usage(lab_network))
     # Last, so that its statistics begin right before the participants start.
     if lab_network.emulator:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from k8sdds import workloads
 from k8sdds.model.measurement import Inputs, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_SUBSCRIBER, STANDBY, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
@@ -142,13 +141,8 @@ class LabSession(Session):
                 warnings=(not_steered,) if not_steered else (),
             )
 
-        readings = evidence.readings(lab_network, trial, launches, deadline_s)
         core = core_layout.unused(layout, core_layout.available())
-        if core is not None and (limited := evidence.limited_pods(lab_network, trial.cell)):
-            readings.append(evidence.Stops(limited, core))
-        if workloads.find(trial.cell.test).counts_kinds:
-            readings.append(evidence.PacketKinds(lab_network, launches, core))
-        return measured(readings, run)
+        return measured(evidence.readings(lab_network, trial, launches, deadline_s, core), run)
 
 
 def _layout(cell: Cell) -> core_layout.Layout:
