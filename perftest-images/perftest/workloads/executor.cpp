@@ -67,6 +67,7 @@ void Executor::notify() {
 
 void Executor::schedule(int64_t warm_up_ns, int64_t measured_ns) {
     measured_ns_ = measured_ns;
+    over_ns_ = measured_ns + to_ns(options_.execution_time) + schedule_grace_ns;
     for (const auto& output : outputs_) {
         output->begin_ns[0] = warm_up_ns;
         output->begin_ns[1] = measured_ns;
@@ -112,21 +113,26 @@ void Executor::begin_measured() {
         output->sequence = 0;
     }
     // First, because the housekeeping thread may sleep longer as soon as the interval has begun.
-    state_.stage_until_ns.store(measured_ns_ + to_ns(options_.execution_time) + schedule_grace_ns);
+    state_.stage_until_ns.store(over_ns_);
     state_.begin_measured(measured_ns_);
     state_.advance(Stage::warm_up, Stage::measured);
 }
 
+// The stage alone does not say it: the housekeeping thread may be late to end it, and a measured sample of a node that began
+// a little earlier is computed while the stage is still the warm-up.
+bool Executor::is_over(int64_t now) const {
+    return now >= over_ns_ || state_.stage.load(relaxed) == Stage::over;
+}
+
 void Executor::compute(int64_t ns) const {
     const int64_t until = thread_cpu_ns() + ns;
-    while (thread_cpu_ns() < until && state_.stage.load(relaxed) != Stage::over) {}
+    while (thread_cpu_ns() < until && !is_over(now_ns())) {}
 }
 
 void Executor::send(Output& output, const Trigger& trigger) {
     if (output.flow.compute_ns) compute(output.flow.compute_ns);
-    // The housekeeping thread may be late to end the stage.
     const int64_t now = now_ns();
-    if (state_.stage.load(relaxed) == Stage::over || now >= state_.stage_until_ns.load(relaxed)) return;
+    if (is_over(now)) return;
     if (trigger.phase != output.phase) {
         output.phase = trigger.phase;
         output.sequence = 0;
@@ -155,7 +161,7 @@ void Executor::count(Output& output, uint64_t length, int64_t lateness_ns) {
 
 // Ends the flows of which nothing follows, and all of them when the time for samples that are late has passed.
 void Executor::end_flows() {
-    const bool over = state_.stage.load() == Stage::over;
+    const bool over = is_over(now_ns());
     for (const auto& output : outputs_) {
         if (output->ended || (!over && output->has_more())) continue;
         output->ended = true;

@@ -69,6 +69,7 @@ private:
     void send(Output&, const Trigger&);
     void count(Output&, uint64_t length, int64_t lateness_ns);
     void compute(int64_t ns) const;
+    bool is_over(int64_t now) const;
     void begin_measured();
     void end_flows();
 
@@ -82,7 +83,7 @@ private:
     std::atomic<uint32_t> notified_{0};
     uint32_t seen_ = 0;
     std::optional<size_t> newly_ended_;                    // writer
-    int64_t measured_ns_ = INT64_MAX;
+    int64_t measured_ns_ = INT64_MAX, over_ns_ = INT64_MAX;
 };
 
 }  // namespace k8sdds
