@@ -31,7 +31,7 @@ link:
   nodes: subscribers
   engine: userspace
   down: {{loss: {{file: pattern}}, delay: {{mean_us: 3000}}}}
-  outages: {{at_s: 1, for_s: 1}}
+  outages: {{at_s: 1, for_s: 2}}
 sweeps:
   - networks: [{networks}]
     test: paced
@@ -67,7 +67,7 @@ def test_packets_are_lost_delayed_and_interrupted_as_asked(k8sdds: Command, tmp_
         )
         assert down["outage_drops"] > 0 and not up["lost"]
         # However busy the machine is: the forwarder knows the times of the outage before.
-        assert down["outages"] == 1 and down["outage_s"] == 1
+        assert down["outages"] == 1 and down["outage_s"] == 2
         assert down["delay_p50_us"] >= 3000
         # What the subscriber did not get was lost or dropped on its link; other packets are those of discovery.
         assert 0 < record["lost"] <= down["lost"] + down["outage_drops"]
