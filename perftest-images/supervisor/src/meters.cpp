@@ -148,7 +148,9 @@ void Meters::sample_memory() {
     std::strtoll(buffer.data(), &resident, 10);  // skips the total size
     const long long pages = std::strtoll(resident, nullptr, 10);
     if (pages == 0) return;  // the participant has ended
-    sum_bytes_ += pages * sysconf(_SC_PAGESIZE);
+    const std::int64_t bytes = pages * sysconf(_SC_PAGESIZE);
+    sum_bytes_ += bytes;
+    most_bytes_ = std::max(most_bytes_, bytes);
     ++samples_;
 }
 

@@ -57,8 +57,9 @@ public:
     void add_reaped(const rusage& usage) { reaped_ = reaped_ + cpu_of(usage); }
 
     void sample_memory();
-    void forget_memory_samples() { samples_ = sum_bytes_ = 0; }
+    void forget_memory_samples() { samples_ = sum_bytes_ = most_bytes_ = 0; }
     std::int64_t memory_samples() const { return samples_; }
+    std::int64_t memory_most_bytes() const { return most_bytes_; }
     std::optional<std::int64_t> memory_mean_bytes() const;
 
     void read_libraries() { add_libraries(participant_, libraries_); }
@@ -75,7 +76,7 @@ private:
     pid_t participant_;
     Fd statm_;
     CpuTime reaped_;
-    std::int64_t samples_ = 0, sum_bytes_ = 0;
+    std::int64_t samples_ = 0, sum_bytes_ = 0, most_bytes_ = 0;
     std::set<std::string> libraries_;
 };
 

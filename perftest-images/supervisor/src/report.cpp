@@ -106,6 +106,8 @@ void add_memory(Json& json, const Outcome& outcome, const Meters& meters) {
         peak = outcome.end->peak_bytes;
     else if (outcome.usage)
         peak = outcome.usage->ru_maxrss * std::int64_t{1024};
+    // The kernel counts pages by core, and sums them up at times: its peak can be a little below what was read.
+    if (peak) peak = std::max(*peak, meters.memory_most_bytes());
     const auto pod_peak = outcome.start ? meters.cgroup().memory_peak_bytes() : std::nullopt;
     json["memory_peak_bytes"] = json_or_null(peak);
     json["memory_mean_bytes"] = json_or_null(meters.memory_mean_bytes());

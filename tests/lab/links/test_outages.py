@@ -71,8 +71,8 @@ def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) ->
             # A publisher that a busy machine stops for 0.1 s skips samples.
             assert record["scheduled"] == 4 * RATE >= record["sent"] == record["received"] > 0
         else:
-            # What was due in the outage did not pass, except for what was on its way.
-            assert record["lost"] >= RATE * LENGTH_S - 2
+            # Samples are packets of the link that failed; others that it dropped are those of discovery.
+            assert 0 < record["lost"] <= dropped(record)[failed]
 
 
 PARTS = """\

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from k8sdds.networks import packets
@@ -16,6 +17,9 @@ def main(supervisor: str, capture: str) -> None:
     subprocess.run(["ip", "link", "add", "left", "type", "veth", "peer", "name", "right"], check=True)
     for name in ("left", "right"):
         subprocess.run(["ip", "link", "set", name, "up"], check=True)
+    # Until the kernel has noticed that both ends are up, it drops what is sent.
+    while b'"operstate":"UP"' not in subprocess.check_output(["ip", "-json", "link", "show", "left"]):
+        time.sleep(0.01)
     command = [supervisor, "count-kinds", "--interface", "left"]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as counting,
