@@ -25,7 +25,7 @@ PARALLEL = (
     ),
     *(f"tests/lab/{name}" for name in ("security", "connext", "test_environment.py", "test_installed.py")),
 )
-AT_ONCE = ("--numprocesses=4", "--dist=loadfile")
+AT_ONCE = ("--numprocesses=6", "--dist=loadfile")
 PARTS = {
     # Unit tests share nothing but fixtures, so they run on all cores, which take tests from each other in the end.
     "unit": ("tests/unit", "--numprocesses=auto", "--dist=worksteal"),

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from k8sdds import versions
 from k8sdds.kubernetes import leases
 from k8sdds.results.run_folder import RunFolder
@@ -73,6 +75,7 @@ def test_commands_that_change_the_cluster_refuse_and_a_forced_switch_ends_the_ca
     assert back.returncode == 0, back.stderr
 
 
+@pytest.mark.long
 def test_facts_of_every_network_are_those_of_its_own_block(one_machine: Deployed, tmp_path: Path) -> None:
     settings = ("--set", "networks=[host, flannel-vxlan, flannel-hostgw]", "--set", "test=latency")
     options = ("--testbed", one_machine.name, "--repeat", "1", "--duration", "0.5")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from k8sdds.results import arrivals
 from k8sdds.results.run_folder import RunFolder
 from tests.clusters import Deployed
@@ -35,6 +37,7 @@ OUTAGES = """\
 SENT = 15 * 100
 
 
+@pytest.mark.long
 def test_what_subscribers_get_when_parts_of_a_cluster_fail(one_machine: Deployed, tmp_path: Path) -> None:
     path, folder = tmp_path / "outages.yaml", tmp_path / "out"
     path.write_text(experiment(OUTAGES, baseline="flannel-vxlan", duration_s=15))

@@ -99,6 +99,7 @@ def leftovers(inside: Callable[..., str], node: str) -> list[NetworkLeftover]:
     return footprint.leftovers(state, [], [], ["kube-router"])
 
 
+@pytest.mark.long  # waits until the network's agents would have enforced them
 def test_flannel_does_not_enforce_policies(k8sdds: Command, user: User, application: str) -> None:
     done = k8sdds("policy", application, "--verify", *user.options)
     assert done.returncode == 7, done.stderr

@@ -8,33 +8,38 @@ import pytest
 
 from tests.conftest import Command
 from tests.measuring import experiment, measured
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-FLEETS = """\
+PEERS = """\
   - networks: flannel-hostgw
     test: {name: discovery, processes: 2, members: 2, steady_s: 1, change: restart-pod}
-    middleware: [cyclonedds, fastdds]
     publishers: 2
     topics: 2
     discovery: peers
+"""
+SERVER = """\
   - networks: host
     test: {name: discovery, processes: 2, members: 2, steady_s: 1}
-    middleware: [fastdds, zenoh]
     discovery: server
 """
 
 
-def test_fleets_of_each_middleware_match(k8sdds: Command, tmp_path: Path) -> None:
-    records = measured(k8sdds, tmp_path, experiment(FLEETS, duration_s=16, warmup_s=0))
-    for record in records:
-        assert record["unmatched_percent"] == 0 and record["fleet_matched_s"] < 16
-        kinds = record["fleet_kinds"]["discovery"]
-        for kind in ["zenoh"] if record["middleware"] == "zenoh" else ["participants", "endpoints"]:
-            assert kinds[kind]["bytes"] > kinds[kind]["packets"] > 0
-        assert record["link_bytes"]["sent"] > 0, "the pods' packets crossed the links of the nodes"
-        assert record["fleet"]["created"] == 4 * (record["publishers"] + 1)
-        if record["discovery"] == "server":
-            assert record["service_cpu_percent"] > 0
-        else:
-            assert record["fleet_rematched_s"] > 0
-            assert record["fleet_bytes"] > record["fleet_packets"] > 0
+@pytest.mark.parametrize(
+    ("sweep", "middleware"),
+    sampled([(PEERS, "cyclonedds"), (PEERS, "fastdds"), (SERVER, "fastdds"), (SERVER, "zenoh")], every_run=2),
+)
+def test_the_members_of_a_fleet_match(k8sdds: Command, tmp_path: Path, sweep: str, middleware: str) -> None:
+    text = f"{sweep}    middleware: {middleware}\n"
+    (record,) = measured(k8sdds, tmp_path, experiment(text, duration_s=16, warmup_s=0))
+    assert record["unmatched_percent"] == 0 and record["fleet_matched_s"] < 16
+    kinds = record["fleet_kinds"]["discovery"]
+    for kind in ["zenoh"] if middleware == "zenoh" else ["participants", "endpoints"]:
+        assert kinds[kind]["bytes"] > kinds[kind]["packets"] > 0
+    assert record["link_bytes"]["sent"] > 0, "the pods' packets crossed the links of the nodes"
+    assert record["fleet"]["created"] == 4 * (record["publishers"] + 1)
+    if record["discovery"] == "server":
+        assert record["service_cpu_percent"] > 0
+    else:
+        assert record["fleet_rematched_s"] > 0
+        assert record["fleet_bytes"] > record["fleet_packets"] > 0

@@ -17,6 +17,7 @@ from k8sdds.system.sandbox import Sandbox
 from tests.chaos import Chaos, command_line, descendants
 from tests.conftest import environment
 from tests.measuring import ENDS_S, LATE, experiment, running, wait, wait_for_trial
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -70,7 +71,7 @@ def test_commands_in_a_killed_sandbox_are_failed_parts() -> None:
         sandbox.close()
 
 
-@pytest.mark.parametrize("what", ["link", "pod"])
+@pytest.mark.parametrize("what", sampled([("link",), ("pod",)], every_run=1))
 def test_killed_outages_leave_nothing_behind(what: str, tmp_path: Path) -> None:
     outage = f"{{name: outage, after_s: 0.5, for_s: 0.2, what: {what}}}"
     campaign = chaos(tmp_path, f"networks: host, test: {outage}, rate: 100", 3, 2.7, seed=1)
@@ -81,6 +82,7 @@ def test_killed_outages_leave_nothing_behind(what: str, tmp_path: Path) -> None:
     assert campaign.reasons() <= {"part-failed", "link"}
 
 
+@pytest.mark.long
 def test_the_end_of_the_pod_that_replaces_another_costs_no_attempt(tmp_path: Path) -> None:
     outage = "{name: outage, after_s: 4, for_s: 1, what: pod}"
     sweep = f"  - {{networks: host, test: {outage}, rate: 100}}\n"

@@ -8,12 +8,13 @@ import pytest
 
 from tests.conftest import Command
 from tests.measuring import experiment, measured
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 SWEEP = """\
   - networks: [host, flannel-hostgw]
-    test: [throughput, latency]
+    test: TEST
     middleware: [fastdds, zenoh]
     transport: shared-memory
     dev_shm: [shared, own]
@@ -31,13 +32,18 @@ WAYS = {
 }
 
 
-def test_the_way_of_samples_follows_from_the_pods(k8sdds: Command, tmp_path: Path) -> None:
-    records = measured(k8sdds, tmp_path, experiment(SWEEP, duration_s=0.3))
-    assert len(records) == 2 * len(WAYS)
+@pytest.mark.parametrize(
+    ("test", "metric"),
+    sampled([("throughput", "throughput_mbps"), ("latency", "latency_p50_us")], every_run=1),
+)
+def test_the_way_of_samples_follows_from_the_pods(
+    k8sdds: Command, tmp_path: Path, test: str, metric: str
+) -> None:
+    records = measured(k8sdds, tmp_path, experiment(SWEEP.replace("TEST", test), duration_s=0.3))
+    assert len(records) == len(WAYS)
     for record in records:
         pods = (record["middleware"], record["network"], record.get("dev_shm", "shared"))
         assert record["samples_by"] == WAYS[pods], pods
-        metric = "throughput_mbps" if record["test"] == "throughput" else "latency_p50_us"
         assert (record[metric] is not None) == (record["received"] > 0)
         assert not record.get("missing") or record["received"]
         if WAYS[pods] == "nothing":

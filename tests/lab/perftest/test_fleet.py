@@ -12,8 +12,10 @@ import pytest
 from perftest_tools import A, end_all
 
 from k8sdds.system.paths import native_program
+from tests.sampling import sampled
 
 MIDDLEWARES = ("cyclonedds", "fastdds", "zenoh")
+SAMPLED = sampled([(name,) for name in MIDDLEWARES], every_run=1)
 REST = ("-steady", 1)
 """The last second is not the discovery."""
 
@@ -46,7 +48,7 @@ def test_all_members_find_each_other_on_all_topics(perftest, link, middleware):
             assert one["changed"]["pairs"] == 0
 
 
-@pytest.mark.parametrize("middleware", MIDDLEWARES)
+@pytest.mark.parametrize("middleware", SAMPLED)
 def test_restarted_members_are_found_again(perftest, link, middleware):
     """Their successors have the same numbers, and the others still know the endpoints that were killed."""
     both = ("-processes", 2, "-members", 2, "-change", "restart:2:2:6", *REST)
@@ -56,7 +58,7 @@ def test_restarted_members_are_found_again(perftest, link, middleware):
     assert pairs(publishing, "changed") == pairs(subscribing, "changed") == (8, 8)
 
 
-@pytest.mark.parametrize("middleware", MIDDLEWARES)
+@pytest.mark.parametrize("middleware", SAMPLED)
 def test_the_members_of_several_programs_find_each_other(perftest, link, middleware):
     """Two programs of each role share an address, by their numbers."""
     both = ["-discoveryTest", 15, "-processes", 2, "-members", 2, *REST]
@@ -73,11 +75,11 @@ def test_the_members_of_several_programs_find_each_other(perftest, link, middlew
         assert pairs(process.k8sdds["fleet"]["processes"]) == (32, 32)
 
 
-def test_fleets_find_each_other_by_multicast(perftest, link):
+@pytest.mark.parametrize("middleware", sampled([("cyclonedds",), ("fastdds",)], every_run=1))
+def test_fleets_find_each_other_by_multicast(perftest, link, middleware):
     both = ("-processes", 2, "-members", 3, "-discovery", "multicast", *REST)
-    for middleware in ("cyclonedds", "fastdds"):
-        for processes in fleet(perftest, link, *both, middleware=middleware, peers=False):
-            assert pairs(processes) == (36, 36)
+    for processes in fleet(perftest, link, *both, middleware=middleware, peers=False):
+        assert pairs(processes) == (36, 36)
 
 
 def test_a_process_that_ends_without_a_report_fails_the_test(perftest):
@@ -122,7 +124,7 @@ def test_a_higher_index_limit_admits_more_processes(perftest, link):
     assert created[0] < created[1] < created[2] == 6
 
 
-@pytest.mark.parametrize("middleware", ["fastdds", "zenoh"])
+@pytest.mark.parametrize("middleware", sampled([("fastdds",), ("zenoh",)], every_run=1))
 def test_members_find_each_other_by_a_server(perftest, link, middleware):
     program = {
         "fastdds": ["fast-discovery-server", "-i", "0", "-l", A, "-p", "11811"],

@@ -22,6 +22,7 @@ from k8sdds.middleware.ports import GROUP
 from k8sdds.model.application import Application
 from k8sdds.recommend import network_policy
 from k8sdds.recommend.network_policy import COMPONENT, NAME, PART_OF, Communication
+from tests.sampling import sampled
 
 APPLICATION = Application.model_validate(
     {"name": "robot", "flows": [{"name": "scans", "payload_bytes": 100, "rate": 10}]}
@@ -160,11 +161,14 @@ def served(pods: Pods, used: Communication) -> Iterator[Pods]:
 
 @pytest.mark.parametrize(
     ("name", "discovery"),
-    [
-        *product(("cyclonedds", "fastdds"), (PEERS, MULTICAST)),
-        ("fastdds", SERVER),
-        *product(("zenoh",), (PEERS, SERVER)),
-    ],
+    sampled(
+        [
+            *product(("cyclonedds", "fastdds"), (PEERS, MULTICAST)),
+            ("fastdds", SERVER),
+            *product(("zenoh",), (PEERS, SERVER)),
+        ],
+        every_run=3,
+    ),
 )
 def test_participants_need_exactly_these_ports(
     perftest: Perftest, pods: Pods, name: str, discovery: str
@@ -191,7 +195,7 @@ def test_participants_need_exactly_these_ports(
             assert codes <= (NO_ROUTER if used.service and used.service.relays else NO_SAMPLES), what
 
 
-@pytest.mark.parametrize("name", ["cyclonedds", "fastdds"])
+@pytest.mark.parametrize("name", sampled([("cyclonedds",), ("fastdds",)], every_run=1))
 def test_each_process_of_a_pod_needs_its_ports(perftest: Perftest, pods: Pods, name: str) -> None:
     """Two subscribers of a pod receive all samples with the policies for two processes, not with those for one."""
     wait_s = 60
@@ -218,7 +222,8 @@ def test_each_process_of_a_pod_needs_its_ports(perftest: Perftest, pods: Pods, n
 
 
 @pytest.mark.parametrize(
-    ("name", "transport"), [("cyclonedds", "UDPv6"), ("fastdds", "UDPv6"), ("zenoh", "TCPv6")]
+    ("name", "transport"),
+    sampled([("cyclonedds", "UDPv6"), ("fastdds", "UDPv6"), ("zenoh", "TCPv6")], every_run=1),
 )
 def test_rules_for_pods_admit_ipv6(perftest: Perftest, pods: Pods, name: str, transport: str) -> None:
     used = Communication(name, perftest.domain)

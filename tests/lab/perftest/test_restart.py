@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,9 @@ def test_a_killed_subscriber_keeps_its_log_and_is_replaced(perftest, tmp_path: P
     # However late samples arrive on a busy machine: those between these two are lost.
     due_us = after[0].at_us - after[0].max_delay_us - (before[-1].at_us - before[-1].delay_us)
     assert lost == pytest.approx(due_us * RATE / 1e6 - 1, abs=1)
-    blind_us = after[0].at_us - before[-1].at_us
-    # Its interval is the rest of that of the publisher.
-    assert result["warmup_s"] == 0 and result["arrivals"]["blind_ns"] < blind_us * 1000
+    # Its interval is the rest of that of the publisher. On a busy machine, it can have a longer gap of its own.
+    gaps_us = [later.at_us - earlier.at_us for earlier, later in pairwise((before[-1], *after))]
+    assert result["warmup_s"] == 0 and result["arrivals"]["blind_ns"] < max(gaps_us) * 1000
 
 
 @pytest.mark.parametrize("options", [(), ("-awaitPeers",)])
