@@ -27,7 +27,9 @@ def _antrea_mode(signs: Signs) -> str:
 
 
 PLUGINS = (
-    # Plugins that contain others: Canal leaves the signs of Flannel and Calico, and the clouds' Cilium its own.
+    # Plugins that contain others: Canal leaves the signs of Flannel and Calico, and the clouds' Cilium its own. Next to
+    # those of clouds, Calico, Cilium and Antrea enforce policies only: to replace the
+    # network, its agent must be stopped.
     Plugin(
         "canal", "Canal: Flannel with Calico's policies", daemonsets=("canal", "rke2-canal"),
         modes=("vxlan", "hostgw", "wireguard"), mode=backend, precedence=3, published=True,
@@ -44,11 +46,12 @@ PLUGINS = (
         "antrea", "Antrea", annotations=("node.antrea.io/*",), daemonsets=("antrea-agent",),
         images=("antrea/antrea-*",), config_maps=("kube-system/antrea-config",),
         modes=("geneve", "vxlan", "gre", "stt", "noencap", "hybrid", "networkpolicyonly"), mode=_antrea_mode,
-        precedence=1, published=True,
+        precedence=3, published=True,
     ),
     Plugin(
         "ovn-kubernetes", "OVN-Kubernetes", annotations=("k8s.ovn.org/*",), daemonsets=("ovnkube-node*",),
-        images=("*ovn-kubernetes*",), precedence=1, published=True,
+        namespaces=("ovn-kubernetes", "openshift-ovn-kubernetes"), images=("*ovn-kubernetes*",), precedence=1,
+        published=True,
     ),
     Plugin(
         "kube-ovn", "Kube-OVN", annotations=("ovn.kubernetes.io/*",), daemonsets=("kube-ovn-cni",),
@@ -56,12 +59,12 @@ PLUGINS = (
     ),
     Plugin(
         "aws-vpc", "Amazon VPC CNI", labels=("vpc.amazonaws.com/*", "k8s.amazonaws.com/eniConfig"),
-        daemonsets=("aws-node",), images=("*amazon-k8s-cni",),
+        daemonsets=("aws-node",), images=("*amazon-k8s-cni",), precedence=3,
     ),
     Plugin(
         "azure", "Azure CNI",
         labels=("kubernetes.azure.com/azure-cni-overlay*", "kubernetes.azure.com/podnetwork-type*"),
-        daemonsets=("azure-cns*", "azure-cni*"), images=("*azure-cni", "*azure-cns"),
+        daemonsets=("azure-cns*", "azure-cni*"), images=("*azure-cni", "*azure-cns"), precedence=3,
     ),
     Plugin("gke", "GKE's CNI", labels=("cloud.google.com/gke-netd-ready*",), daemonsets=("netd",)),
     Plugin("kindnet", "kindnet", daemonsets=("kindnet*",), images=("*kindnetd",)),

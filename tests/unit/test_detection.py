@@ -60,6 +60,12 @@ OLD_FLANNEL = {"annotations": {BACKEND: "vxlan"}}
         ({"ovnkube-node": ""}, {}, "ovn-kubernetes", ""),
         ({"aws-node": ""}, {"labels": {"vpc.amazonaws.com/has-trunk-attached": "false"}}, "aws-vpc", ""),
         ({"cilium": ""}, {"labels": {"kubernetes.azure.com/ebpf-dataplane": "cilium"}}, "azure-cilium", ""),
+        # Next to the agents of clouds, others enforce policies only.
+        ({"aws-node": "", "calico-node": "quay.io/calico/node:v3.29.1"}, {}, "aws-vpc", ""),
+        ({"aws-node": "", "cilium": CILIUM}, config("cilium-config", cni_chaining_mode="aws-cni"), "aws-vpc", ""),
+        ({"azure-cns": "", "calico-node": ""}, {}, "azure", ""),
+        ({"azure-cns": "", "cilium": ""}, {"labels": {"kubernetes.azure.com/ebpf-dataplane": "cilium"}}, "azure-cilium", ""),
+        ({"aws-node": "", "antrea-agent": ""}, config("antrea-config", **{"antrea-agent.conf": "trafficEncapMode: networkPolicyOnly\n"}), "antrea-networkpolicyonly", ""),
         ({"azure-cns": ""}, {"labels": {"kubernetes.azure.com/podnetwork-type": "overlay"}}, "azure", ""),
         ({"netd": ""}, {"labels": {"cloud.google.com/gke-netd-ready": "true"}}, "gke", ""),
         ({"kindnet": "docker.io/kindest/kindnetd:v20250512-df8de77b"}, OLD_FLANNEL, "kindnet", "v20250512-df8de77b"),
