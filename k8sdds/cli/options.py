@@ -186,6 +186,12 @@ class ClusterOptions:
         " installs.",
         "Testbed",
     ] = None
+    tolerate: Annotated[
+        str | None,
+        "--tolerate TAINT,…: Also use nodes with these taints, KEY:EFFECT, comma-separated. Default: only with"
+        " those that deploy set.",
+        "Testbed",
+    ] = None
     meter: Annotated[
         bool | None,
         "--meter/--no-meter: Measure the background cost of the network on the nodes around each block (runs"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -70,7 +71,7 @@ def select(name: str | None, cluster: ClusterOptions) -> SelectedTestbed:
     if name == LAB:
         if changes:
             raise InputError(
-                "the lab takes no kubeconfig, context, namespace (-n), pod network, image or meter",
+                "the lab takes no option of a cluster, such as --kubeconfig, --namespace (-n), --image or --meter",
                 "add --testbed cluster; to choose a network: --network",
             )
         return SelectedTestbed()
@@ -90,7 +91,17 @@ def select(name: str | None, cluster: ClusterOptions) -> SelectedTestbed:
 
         find(changes["pod_network"])
         changes["network"] = changes.pop("pod_network")
-    return replace(selected, **changes)
+    selected = replace(selected, **changes)
+    _check_taints(selected.taints)
+    return selected
+
+
+def _check_taints(taints: Iterable[str]) -> None:
+    from k8sdds.model.profile import TAINT
+
+    for taint in taints:
+        if "=" in taint or not re.match(TAINT, taint):
+            raise InputError(f"--tolerate: {taint!r} is not KEY:EFFECT", "list them: kubectl describe nodes")
 
 
 def _default_cluster(current: SelectedTestbed, has_kubeconfig: bool) -> SelectedTestbed:

@@ -36,7 +36,7 @@ from k8sdds.testbeds.cluster import matching, namespace, pods
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ParticipantExec
 from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
-from k8sdds.testbeds.cluster.nodes import tolerations, usable
+from k8sdds.testbeds.cluster.nodes import usable
 from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
@@ -237,7 +237,7 @@ class VerificationPods:
         nodes = usable(testbed.nodes)
         if not nodes:
             raise PrerequisiteError("no node of the cluster can run pods", "see: kubectl describe nodes")
-        image, tolerated = testbed.selected.image, tolerations(nodes)
+        image, tolerated = testbed.selected.image, testbed.tolerations
         self.namespace, self._application, self._used, self._folder = own, application, used, folder
         self._network = testbed.installed.name
         self.pool = PodPool(own, image, pods.memory_bytes([]), tolerations=tolerated)

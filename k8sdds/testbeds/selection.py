@@ -41,8 +41,15 @@ class SelectedTestbed:
     network: str | None = None
     """The installed network, for clusters whose nodes cannot be inspected."""
     image: str = versions.PERFTEST_IMAGE
+    tolerate: str = ""
+    """Taints KEY:EFFECT, comma-separated, of nodes that are used all the same."""
     meter: bool = False
     """Whether resource use of nodes and pods is read around every block, which needs a DaemonSet."""
+
+    @property
+    def taints(self) -> tuple[str, ...]:
+        """The taints of `tolerate`."""
+        return tuple(filter(None, self.tolerate.split(",")))
 
     def describe(self) -> str:
         """Return a one-line description."""
@@ -62,6 +69,7 @@ class SelectedTestbed:
             "--testbed": self.name or self.testbed, "--kubeconfig": self.kubeconfig, "--context": self.context,
             "--namespace": self.namespace, "--pod-network": self.network,
             "--image": None if self.image == versions.PERFTEST_IMAGE else self.image,
+            "--tolerate": self.tolerate,
         }  # fmt: skip
         given = [word for option, value in values.items() if value for word in (option, value)]
         return [*given, "--meter"] if self.meter else given

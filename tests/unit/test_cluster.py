@@ -82,6 +82,13 @@ def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() ->
     away = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "no report"}]}}
     assert [node.unusable for node in nodes(n2=away) if node.name == "n2"] == ["not ready: no report"]
     assert usable(nodes(), ["arm64"]) == []
+    reserved = {"spec": {"taints": [{"key": "dedicated", "effect": "NoExecute"}]}}
+    pressed = {"spec": {"taints": [{"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}]}}
+    (problem,) = preflight.placement_problems(
+        [cell()], nodes(n2=reserved, n3=pressed), "registry.example/perftest"
+    )
+    assert "n2: taint dedicated:NoExecute; n3: taint node.kubernetes.io/disk-pressure" in problem.what
+    assert problem.remedy.endswith("or use nodes with taints: --tolerate dedicated:NoExecute")
 
 
 def test_cores_of_machines_with_usable_nodes_are_counted_once() -> None:
@@ -369,7 +376,10 @@ def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
     assert selection.read() == SelectedTestbed()
-    selected = SelectedTestbed("cluster", kubeconfig="/k", context="c", namespace="n", network="weavenet")
+    selected = SelectedTestbed("cluster", kubeconfig="/k", context="c", namespace="n", network="weavenet",
+                               tolerate="a:NoSchedule,b:NoExecute")  # fmt: skip
+    assert selected.taints == ("a:NoSchedule", "b:NoExecute") and SelectedTestbed().taints == ()
+    assert selected.options()[-2:] == ["--tolerate", "a:NoSchedule,b:NoExecute"]
     selection.write(selected)
     assert selection.read() == selected
     selection.write(SelectedTestbed())

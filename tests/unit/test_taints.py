@@ -85,5 +85,10 @@ def test_participants_tolerate_only_taints_that_deploy_set() -> None:
     assert not dedicated.unusable and tolerations([dedicated]) == [
         {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
     ]
-    assert node("", taint).unusable == "taint dedicated" and tolerations([node("", taint)]) == []
-    assert node("dedicated:NoSchedule", taint, other).unusable == f"taint {other['key']}"
+    assert node("", taint).unusable == "taint dedicated:NoSchedule" and tolerations([node("", taint)]) == []
+    (named,) = [NodeInfo.parse({"metadata": {"name": "pi2"}, "spec": {"taints": [taint]}, "status": ready},
+                               ["dedicated:NoSchedule"])]  # fmt: skip
+    assert not named.unusable and tolerations([named]) == tolerations([], named.tolerated)
+    away = node("dedicated:NoSchedule", taint, other)
+    assert node("", taint).is_reserved and not away.is_reserved and not dedicated.is_reserved
+    assert away.taint == f"{other['key']}:NoSchedule"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,10 @@ from k8sdds.model.ip_families import IpFamily, family_of
 from k8sdds.model.profile import toleration
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+CONDITION = "node.kubernetes.io/"
+"""Start of taints that Kubernetes sets for conditions of a node, such as disk-pressure."""
+KEEPING_AWAY = ("NoSchedule", "NoExecute")
+"""Effects of taints that keep pods away."""
 MAX_REPORTED_IMAGES = 50
 """Images in the status of a node, unless the kubelet is configured otherwise."""
 
@@ -34,8 +38,8 @@ class NodeInfo:
     """Whether these are all images of the node, apart from the latest."""
     network_reason: str
     """Why the node's network is available or not, as its plugin reports it, such as `CiliumIsUp`; empty if unknown."""
-    own_taints: frozenset[str]
-    """KEY:EFFECT of the taints that `deploy` set, which the pods of k8sdds tolerate."""
+    tolerated: frozenset[str]
+    """KEY:EFFECT of the taints that `deploy` set or the user names, which the pods of k8sdds tolerate."""
     address: str
     """Its first internal address; empty if unknown."""
     max_pods: int | None
@@ -44,8 +48,15 @@ class NodeInfo:
     """Number of cores of its machine; None if it is unknown."""
     pod_ranges: tuple[str, ...]
     """Ranges of addresses of its pods that Kubernetes has assigned."""
+    taint: str
+    """KEY:EFFECT of the taint that alone keeps pods of k8sdds away; empty if there is none, or another reason."""
     unusable: str
     """Why participants cannot run on the node; empty if they can."""
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether participants could run here if the user tolerated its taint, which is not that of a condition."""
+        return bool(self.taint) and not self.taint.startswith(CONDITION)
 
     @property
     def images(self) -> frozenset[str]:
@@ -53,12 +64,14 @@ class NodeInfo:
         return frozenset(name for names in self.image_names for name in names)
 
     @classmethod
-    def parse(cls, node: dict[str, Any]) -> NodeInfo:
-        """Parse a Node object."""
+    def parse(cls, node: dict[str, Any], taints: Iterable[str] = ()) -> NodeInfo:
+        """Parse a Node object. `taints`: KEY:EFFECT of those that the user tolerates."""
         metadata, spec, status = node["metadata"], node.get("spec", {}), node.get("status", {})
         info = status.get("nodeInfo", {})
         listed = metadata.get("annotations", {}).get(versions.NODE_TAINTS_ANNOTATION, "")
-        own_taints = frozenset(listed.split(",")) - {""}
+        tolerated = frozenset((*listed.split(","), *taints)) - {""}
+        unusable = _unusable(spec, status)
+        taint = "" if unusable else _taint(spec, tolerated)
         return cls(
             name=metadata["name"],
             labels=metadata.get("labels", {}),
@@ -70,12 +83,13 @@ class NodeInfo:
             image_names=tuple(tuple(image.get("names") or ()) for image in status.get("images", [])),
             reports_images=0 < len(status.get("images", [])) < MAX_REPORTED_IMAGES,
             network_reason=_network_reason(status),
-            own_taints=own_taints,
+            tolerated=tolerated,
             address=next(iter(_internal_addresses(status)), ""),
             max_pods=_number(status.get("allocatable", {}).get("pods")),
             cores=_number(status.get("capacity", {}).get("cpu")),
             pod_ranges=_pod_ranges(spec),
-            unusable=_unusable(spec, status, own_taints),
+            taint=taint,
+            unusable=unusable or (f"taint {taint}" if taint else ""),
         )
 
 
@@ -110,24 +124,26 @@ def _pod_ranges(spec: dict[str, Any]) -> tuple[str, ...]:
     return tuple(filter(None, spec.get("podCIDRs") or [spec.get("podCIDR")]))
 
 
-def _unusable(spec: dict[str, Any], status: dict[str, Any], tolerated: frozenset[str]) -> str:
+def _unusable(spec: dict[str, Any], status: dict[str, Any]) -> str:
     conditions: list[dict[str, Any]] = status.get("conditions", [])
     ready = next((condition for condition in conditions if condition.get("type") == "Ready"), {})
     if ready.get("status") != "True":
         return f"not ready: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}"
     if spec.get("unschedulable"):
         return "cordoned"
-    for taint in spec.get("taints", []):
-        if f"{taint['key']}:{taint.get('effect')}" in tolerated:
-            continue
-        if taint.get("effect") in ("NoSchedule", "NoExecute"):
-            return f"taint {taint['key']}"
     return ""
 
 
-def tolerations(nodes: Sequence[NodeInfo]) -> list[dict[str, str]]:
-    """Return tolerations of the taints that `deploy` set on these nodes."""
-    return [toleration(taint) for taint in sorted({taint for node in nodes for taint in node.own_taints})]
+def _taint(spec: dict[str, Any], tolerated: frozenset[str]) -> str:
+    taints = ((each["key"], each.get("effect")) for each in spec.get("taints", []))
+    keeping_away = (f"{key}:{effect}" for key, effect in taints if effect in KEEPING_AWAY)
+    return next((taint for taint in keeping_away if taint not in tolerated), "")
+
+
+def tolerations(nodes: Sequence[NodeInfo], taints: Iterable[str] = ()) -> list[dict[str, str]]:
+    """Return tolerations of the taints that pods tolerate on these nodes, and of those that the user names."""
+    tolerated = frozenset(taints).union(*(node.tolerated for node in nodes))
+    return [toleration(taint) for taint in sorted(tolerated)]
 
 
 def usable(

@@ -267,13 +267,12 @@ def placement_problems(
             places = assign(cell, fitting)
             of_service(cell, fitting)
         except InputError as error:
-            unused = "; ".join(
-                f"{node.name}: {node.unusable or f'is {node.arch}'}"
-                for node in nodes
-                if node not in candidates
-            )
-            what = error.message + (f" (not used: {unused})" if unused else "")
-            problems.setdefault(what, Problem(what, error.remedy))
+            unused = [node for node in nodes if node not in candidates]
+            reasons = "; ".join(f"{node.name}: {node.unusable or f'is {node.arch}'}" for node in unused)
+            what = error.message + (f" (not used: {reasons})" if reasons else "")
+            taints = ",".join(sorted({node.taint for node in unused if node.is_reserved}))
+            tolerate = f"; or use nodes with taints: --tolerate {taints}" if taints else ""
+            problems.setdefault(what, Problem(what, error.remedy + tolerate))
             continue
         pair = same_node(cell, places)
         if pair and cell.crosses_links:

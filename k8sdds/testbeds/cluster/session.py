@@ -33,7 +33,7 @@ from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.network_policies import Policies
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.node_settings import NodeSettings, NodeTuning, Steering
-from k8sdds.testbeds.cluster.nodes import tolerations, usable
+from k8sdds.testbeds.cluster.nodes import usable
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod, require_abilities
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.verify import PathVerifier
@@ -59,7 +59,7 @@ class ClusterSession(Session):
         known = usable(testbed.nodes)
         self._nodes = known if testbed.nodes else None
         """Those that can run participants; None if this user may not list them."""
-        tolerated = tolerations(known)
+        tolerated = testbed.tolerations
         with_host = any(on_host(trial.cell) for trial in trials)
         memory = memory_bytes(trial.cell for trial in trials)
         self._pods = PodPool(namespace, image, memory, volumes(trials), tolerated)

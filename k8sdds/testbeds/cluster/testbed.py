@@ -28,7 +28,7 @@ from k8sdds.testbeds.cluster import discovery, installed, links, namespace, perm
 from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks, on_host
 from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
-from k8sdds.testbeds.cluster.nodes import NodeInfo, cores, one_kernel, usable
+from k8sdds.testbeds.cluster.nodes import NodeInfo, cores, one_kernel, tolerations, usable
 from k8sdds.testbeds.cluster.session import ClusterSession, middlewares
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 from k8sdds.testbeds.selection import CLUSTER, SelectedTestbed
@@ -66,7 +66,13 @@ class ClusterTestbed(Testbed):
     def nodes(self) -> list[NodeInfo]:
         """The cluster's nodes; empty if this user may not list them."""
         listed = permissions.readable(self.client, permissions.NODES)
-        return [NodeInfo.parse(node) for node in (listed["items"] if listed else ())]
+        taints = self.selected.taints
+        return [NodeInfo.parse(node, taints) for node in (listed["items"] if listed else ())]
+
+    @property
+    def tolerations(self) -> list[dict[str, str]]:
+        """Tolerations of all pods of a campaign, for the taints of nodes that are used all the same."""
+        return tolerations(usable(self.nodes), self.selected.taints)
 
     @property
     def switch(self) -> NetworkSwitch | None:
