@@ -186,6 +186,12 @@ class ClusterOptions:
         " installs.",
         "Testbed",
     ] = None
+    image_login: Annotated[
+        Path | None,
+        "--image-login FILE: Login to the registry of the image, as `docker login` and `skopeo login"
+        " --authfile` write it. Default: that of the nodes.",
+        "Testbed",
+    ] = None
     tolerate: Annotated[
         str | None,
         "--tolerate TAINT,…: Also use nodes with these taints, KEY:EFFECT, comma-separated. Default: only with"

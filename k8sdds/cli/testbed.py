@@ -63,8 +63,8 @@ def select(name: str | None, cluster: ClusterOptions) -> SelectedTestbed:
     """Return the testbed that the options select; without options, the current one."""
     current = selection.read()
     changes = {key: value for key, value in asdict(cluster).items() if value is not None}
-    if "kubeconfig" in changes:
-        changes["kubeconfig"] = str(changes["kubeconfig"].absolute())
+    for key in changes.keys() & {"kubeconfig", "image_login"}:
+        changes[key] = str(changes[key].absolute())
     has_kubeconfig = "kubeconfig" in changes or "context" in changes
     if name is None:
         name = CLUSTER if has_kubeconfig else (current.name or current.testbed)

@@ -212,7 +212,8 @@ def _created(
 ) -> Iterator[VerificationPods]:
     with contextlib.ExitStack() as steps:  # which runs all, the last one first, also after an error
         folder = Path(steps.enter_context(tempfile.TemporaryDirectory(prefix="k8sdds-policy-")))
-        own = namespace.create(testbed.client, title, None, privileged=False, created=created)
+        logins = testbed.logins(testbed.selected.image)
+        own = namespace.create(testbed.client, title, None, False, created=created, logins=logins)
         steps.callback(own.delete)
         lease = CampaignLease(own)
         lease.acquire()

@@ -12,8 +12,8 @@ MAX_BYTES = 64 * 1024
 """Largest file with a secret."""
 
 
-def read_line(path: Path, source: str, remedy: str) -> str:
-    """Return the line of text in a file of mode 0600. `source` is the option or key that names the file."""
+def read(path: Path, source: str, remedy: str) -> str:
+    """Return the text of a file of mode 0600. `source` is the option or key that names the file."""
     try:
         mode = path.stat().st_mode
         text = reading.text(path, MAX_BYTES, remedy).strip()
@@ -24,6 +24,12 @@ def read_line(path: Path, source: str, remedy: str) -> str:
         raise InputError(f"{source}: {error.message}", remedy) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InputError(f"{source}: other users can read {path}", f"chmod 600 {path}")
+    return text
+
+
+def read_line(path: Path, source: str, remedy: str) -> str:
+    """Return the line of text in a file of mode 0600. `source` is the option or key that names the file."""
+    text = read(path, source, remedy)
     if not text or any(not character.isprintable() for character in text):
         raise InputError(f"{source}: {path} does not contain exactly one line of text", remedy)
     return text

@@ -41,6 +41,8 @@ class SelectedTestbed:
     network: str | None = None
     """The installed network, for clusters whose nodes cannot be inspected."""
     image: str = versions.PERFTEST_IMAGE
+    image_login: str | None = None
+    """File with the login to the registry of the image; None if it requires none, or the nodes have it."""
     tolerate: str = ""
     """Taints KEY:EFFECT, comma-separated, of nodes that are used all the same."""
     meter: bool = False
@@ -69,7 +71,7 @@ class SelectedTestbed:
             "--testbed": self.name or self.testbed, "--kubeconfig": self.kubeconfig, "--context": self.context,
             "--namespace": self.namespace, "--pod-network": self.network,
             "--image": None if self.image == versions.PERFTEST_IMAGE else self.image,
-            "--tolerate": self.tolerate,
+            "--image-login": self.image_login, "--tolerate": self.tolerate,
         }  # fmt: skip
         given = [word for option, value in values.items() if value for word in (option, value)]
         return [*given, "--meter"] if self.meter else given

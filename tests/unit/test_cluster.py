@@ -377,9 +377,9 @@ def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.M
     tmp_path.chmod(0o700)
     assert selection.read() == SelectedTestbed()
     selected = SelectedTestbed("cluster", kubeconfig="/k", context="c", namespace="n", network="weavenet",
-                               tolerate="a:NoSchedule,b:NoExecute")  # fmt: skip
+                               image_login="/l", tolerate="a:NoSchedule,b:NoExecute")  # fmt: skip
     assert selected.taints == ("a:NoSchedule", "b:NoExecute") and SelectedTestbed().taints == ()
-    assert selected.options()[-2:] == ["--tolerate", "a:NoSchedule,b:NoExecute"]
+    assert selected.options()[-4:] == ["--image-login", "/l", "--tolerate", "a:NoSchedule,b:NoExecute"]
     selection.write(selected)
     assert selection.read() == selected
     selection.write(SelectedTestbed())

@@ -104,6 +104,19 @@ def test_a_failed_pod_ends_the_wait_with_its_reason(server: Server, watch: PodWa
         watch.wait_ready(["a", "b"], 60)
 
 
+def test_an_image_that_cannot_be_pulled_needs_a_login(server: Server, watch: PodWatch) -> None:
+    waiting = {
+        "reason": "ImagePullBackOff",
+        "message": 'Back-off pulling image "a.example/b": 401 Unauthorized',
+    }
+    status = {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}
+    metadata = {"name": "a", "resourceVersion": "2"}
+    server._events.put({"type": "ADDED", "object": {"metadata": metadata, "status": status}})
+    with pytest.raises(PrerequisiteError, match="401 Unauthorized") as error:
+        watch.wait_ready(["a"], 60)
+    assert "--image-login" in error.value.remedy
+
+
 def test_a_pod_that_loses_readiness_is_awaited(server: Server, watch: PodWatch) -> None:
     server.send("ADDED", "a", "Running", Ready="True")
     server.send("MODIFIED", "a", "Running", Ready="False")

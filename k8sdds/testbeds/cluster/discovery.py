@@ -96,6 +96,7 @@ class DiscoveryServers:
         needed = [manifest for manifest in manifests if manifest["kind"] in KINDS]
         for manifest in needed:
             manifest["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self.namespace.campaign
+        self.namespace.pull_with_login(needed[-1]["spec"]["template"]["spec"])
         objects.create(self.namespace.client, needed)
         return needed[-1]
 

@@ -76,6 +76,7 @@ class MetricsCollector:
         self._daemonset = {}
         manifests = node_meter.objects(self._namespace.name, self._packet_filters, self._image)
         namespaced = [manifest for manifest in manifests if "namespace" in manifest["metadata"]]
+        self._namespace.pull_with_login(namespaced[-1]["spec"]["template"]["spec"])
         cluster_wide = [manifest for manifest in manifests if "namespace" not in manifest["metadata"]]
         if not self._namespace.owned:
             self._add_missing("nodes: k8sdds creates no meter in a prepared namespace")

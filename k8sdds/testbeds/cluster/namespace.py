@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, CORE, ApiError, KubernetesClient
 from k8sdds.kubernetes.leases import RunningCampaign
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster import permissions
+from k8sdds.testbeds.cluster import image_login, permissions
 from k8sdds.testbeds.cluster.permissions import NAMESPACES
 
 NODE_PROBES_SUFFIX = "-nodes"
@@ -46,6 +46,8 @@ class CampaignNamespace:
     """Whether k8sdds created it and deletes it with the campaign; False: an administrator prepared it."""
     title: str
     """The campaign's full name."""
+    logins: dict[str, Any] | None = field(default=None, repr=False)
+    """Logins to the registry of its images; None if k8sdds has none."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -61,6 +63,11 @@ class CampaignNamespace:
     def pods(self) -> str:
         """URL path of the namespace's pods."""
         return f"{CORE}/namespaces/{self.name}/pods"
+
+    def pull_with_login(self, spec: dict[str, Any]) -> None:
+        """Let a pod, given by its `spec`, pull its images with the logins."""
+        if self.logins:
+            spec["imagePullSecrets"] = [{"name": image_login.NAME}]
 
     def delete(self) -> None:
         """Start to delete the namespace, or the campaign's pods in a prepared one. Does not wait."""
@@ -100,35 +107,36 @@ def create(
     prepared: str | None,
     privileged: bool,
     created: Callable[[str], None] = lambda _: None,
+    logins: dict[str, Any] | None = None,
 ) -> CampaignNamespace:
     """Create a campaign's namespace, or use the prepared one.
 
     Leftovers of a killed process that ran the same campaign are deleted first. `created` is called with the name as
     soon as the namespace exists; if the rights there cannot be granted, the namespace is deleted again.
+    `logins`: to the registry of the images.
     """
     campaign = identifier(title)
     if prepared is not None:
         namespace = CampaignNamespace(client, campaign, prepared, owned=False, title=title)
         namespace.delete()
         return namespace
-    return _create(client, campaign, title, manifest(campaign, title, privileged), created)
+    body = manifest(campaign, title, privileged)
+    return _create(
+        CampaignNamespace(client, campaign, body["metadata"]["name"], True, title, logins), body, created
+    )
 
 
 def create_for_node_probes(namespace: CampaignNamespace) -> CampaignNamespace:
     """Create a second namespace of a campaign, which allows pods on the nodes' own network."""
     body = manifest(namespace.campaign, namespace.title, privileged=True)
     body["metadata"]["name"] += NODE_PROBES_SUFFIX
-    return _create(namespace.client, namespace.campaign, namespace.title, body)
+    return _create(replace(namespace, name=body["metadata"]["name"], owned=True), body)
 
 
 def _create(
-    client: KubernetesClient,
-    campaign: str,
-    title: str,
-    body: dict[str, Any],
-    created: Callable[[str], None] = lambda _: None,
+    namespace: CampaignNamespace, body: dict[str, Any], created: Callable[[str], None] = lambda _: None
 ) -> CampaignNamespace:
-    namespace = CampaignNamespace(client, campaign, body["metadata"]["name"], owned=True, title=title)
+    client = namespace.client
     if client.find(f"{NAMESPACES}/{namespace.name}") is not None:
         namespace.delete()
         wait_deleted(client, namespace.name)
@@ -136,6 +144,9 @@ def _create(
     try:
         created(namespace.name)
         permissions.bind_campaign_role(client, namespace.name)
+        if namespace.logins:
+            secret = image_login.secret(namespace.logins, namespace.labels)
+            client.create(f"{NAMESPACES}/{namespace.name}/secrets", secret)
     except BaseException:  # also Ctrl-C, because the caller does not know the namespace yet
         namespace.delete()
         raise

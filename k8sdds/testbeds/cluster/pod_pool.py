@@ -147,6 +147,7 @@ class PodPool:
             versions.OWNER_ANNOTATION: leases.owner(),
             versions.NAME_ANNOTATION: self._namespace.title,
         }
+        self._namespace.pull_with_login(body["spec"])
         return body
 
     def post(self, body: dict[str, Any]) -> None:

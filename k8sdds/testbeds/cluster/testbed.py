@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -24,7 +25,16 @@ from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.networks.macvlan import multus
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds import Block, Testbed
-from k8sdds.testbeds.cluster import discovery, installed, links, namespace, permissions, pod_room, preflight
+from k8sdds.testbeds.cluster import (
+    discovery,
+    image_login,
+    installed,
+    links,
+    namespace,
+    permissions,
+    pod_room,
+    preflight,
+)
 from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks, on_host
 from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
@@ -171,6 +181,7 @@ class ClusterTestbed(Testbed):
             *preflight.policy_problems(cells, self.client, self.selected.namespace),
             *discovery.problems(cells, self.selected.namespace),
             *preflight.service_problems(cells, self.client, self.selected.namespace, self.proxy_mode),
+            *self._login_problems(self.image(trials)),
             *preflight.placement_problems(
                 cells, self.nodes, self.image(trials), *([self.switch.images] if self.switch else [])
             ),
@@ -213,7 +224,11 @@ class ClusterTestbed(Testbed):
             trials = self._trials or block.trials
             privileged = any(on_host(trial.cell) or middleware.capabilities(trial.cell) for trial in trials)
             self._namespace = namespace.create(
-                self.client, self._campaign, self.selected.namespace, privileged
+                self.client,
+                self._campaign,
+                self.selected.namespace,
+                privileged,
+                logins=self.logins(self.image(trials)),
             )
             self._lease = CampaignLease(self._namespace)
             self._lease.acquire()
@@ -223,6 +238,19 @@ class ClusterTestbed(Testbed):
             self._session = ClusterSession(self, self._namespace, trials)
         self._session.prepare(block)
         return self._session
+
+    def logins(self, image: str) -> dict[str, Any] | None:
+        """Return the user's logins to the registry of an image; None without any. Raises InputError."""
+        file = self.selected.image_login
+        return image_login.read(Path(file), image) if file else None
+
+    def _login_problems(self, image: str) -> list[Problem]:
+        if self.logins(image) is None:
+            return []
+        prepared = self.selected.namespace
+        return image_login.problems(
+            prepared, permissions.missing_in_campaign(self.client, prepared, image_login.RIGHTS)
+        )
 
     def image(self, trials: Sequence[Trial]) -> str:
         """Return one image for all pods: a middleware's image is based on ours, so it has all programs."""

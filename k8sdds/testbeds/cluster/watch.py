@@ -21,6 +21,7 @@ TIMEOUT_PER_POD_S = 0.5
 DELETE_TIMEOUT_S = 60
 PAUSE_S = 0.5
 """Before a watch that ended at once is started again."""
+PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff")
 GONE = "it does not exist"
 UNSCHEDULED_S = 15
 """How long a pod may stay unscheduled: pods of other campaigns may be terminating."""
@@ -143,10 +144,10 @@ class PodWatch:
         if killed:
             raise PartFailed(problem)
         if problem:
-            raise PrerequisiteError(
-                problem,
-                f"inspect them: kubectl -n {self._namespace.name} describe pods; remove leftovers: k8sdds clean",
-            )
+            remedy = f"inspect them: kubectl -n {self._namespace.name} describe pods; remove leftovers: k8sdds clean"
+            if any(name in problem for name in PULL_ERRORS):
+                remedy = f"check the name of the image, and for a registry with a login use --image-login; {remedy}"
+            raise PrerequisiteError(problem, remedy)
 
     def wait_deleted(self, names: Iterable[str], timeout_s: float = DELETE_TIMEOUT_S) -> None:
         """Wait until none of these pods exists, at most `timeout_s` and some time per pod. Raises PrerequisiteError."""
