@@ -8,7 +8,7 @@ import pytest
 
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster import namespace, permissions
+from k8sdds.testbeds.cluster import image_login, namespace, permissions
 
 
 class Api:
@@ -58,12 +58,25 @@ def test_an_interruption_while_rights_are_granted_deletes_the_namespace(
 def test_a_binding_without_effect_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permissions, "EFFECTIVE_WITHIN_S", 0)
     api = Api(False)
-    with pytest.raises(PrerequisiteError, match=r"RoleBinding k8sdds-campaign .* has no effect after 0 s"):
+    with pytest.raises(PrerequisiteError, match=r"k8sdds-campaign, bound .* does not allow: create pods"):
         create(api)
     assert api.requests[-1].startswith("delete ")
 
 
+def test_logins_are_a_secret_of_both_namespaces_and_of_all_their_pods() -> None:
+    api, logins = Api(True), {"auths": {"registry.example": {"auth": "eDp5"}}}
+    first = namespace.create(cast(KubernetesClient, api), "test", None, False, logins=logins)
+    second = namespace.create_for_node_probes(first)
+    assert api.requests == ["create Namespace", "create Secret"] * 2
+    assert second.name == f"{first.name}-nodes" and "eDp5" not in repr(first)
+    spec: dict[str, Any] = {}
+    second.pull_with_login(spec)
+    assert spec == {"imagePullSecrets": [{"name": image_login.NAME}]}
+    namespace.create(cast(KubernetesClient, api), "test", None, False).pull_with_login(without := {})
+    assert without == {}
+
+
 def test_a_binding_may_have_its_effect_later() -> None:
-    api = Api(False, False, True)
+    api = Api(*[False] * 2 * len(permissions.IN_NAMESPACE), True)
     create(api)
     assert api.requests == ["create Namespace", "create SelfSubjectReview", "create RoleBinding"]

@@ -63,7 +63,8 @@ def missing_rights(client: KubernetesClient, namespace: str | None) -> list[Prob
     missing = (
         [] if namespace else [_describe(right) for right in CLUSTER_WIDE if not client.is_allowed(*right)]
     )
-    missing += missing_in_campaign(client, namespace, IN_NAMESPACE)
+    if in_campaign := missing_in_campaign(client, namespace, IN_NAMESPACE):
+        missing += in_campaign if namespace else _missing_to_bind_role(client)
     if not missing:
         return []
     if namespace:
@@ -85,21 +86,24 @@ def missing_in_campaign(
 
     The campaign role includes all of them. Without a prepared `namespace`, a campaign creates one.
     """
-    may_bind_role = client.is_allowed(*CREATE_BINDING) and client.is_allowed(
-        "bind", RBAC, "clusterroles", name=CAMPAIGN_ROLE
-    )
-    if namespace is None and may_bind_role:
+    if namespace is None and not _missing_to_bind_role(client):
         return []
     where = {"namespace": namespace} if namespace else {}
     return [_describe(right) for right in rights if not client.is_allowed(*right, **where)]
 
 
+def _missing_to_bind_role(client: KubernetesClient) -> list[str]:
+    missing = [] if client.is_allowed(*CREATE_BINDING) else [_describe(CREATE_BINDING)]
+    may_bind = client.is_allowed("bind", RBAC, "clusterroles", name=CAMPAIGN_ROLE)
+    return missing if may_bind else [*missing, f"bind clusterroles {CAMPAIGN_ROLE}"]
+
+
 def bind_campaign_role(client: KubernetesClient, namespace: str) -> None:
     """Bind the campaign role to this user in a namespace, unless the user already has its rights there.
 
-    Raises PrerequisiteError if the binding has no effect.
+    Raises PrerequisiteError if the role does not grant all of them.
     """
-    if client.is_allowed("create", "", "pods/exec", namespace=namespace):
+    if not missing_in_campaign(client, namespace, IN_NAMESPACE):
         return
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     user = client.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)["status"]["userInfo"]
@@ -118,10 +122,11 @@ def bind_campaign_role(client: KubernetesClient, namespace: str) -> None:
     client.create(f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", binding)
     # The API server applies a binding when it has observed it.
     end = time.monotonic() + EFFECTIVE_WITHIN_S
-    while not client.is_allowed("create", "", "pods/exec", namespace=namespace):
+    while missing := missing_in_campaign(client, namespace, IN_NAMESPACE):
         if time.monotonic() >= end:
             raise PrerequisiteError(
-                f"the RoleBinding {CAMPAIGN_ROLE} in namespace {namespace} has no effect after {EFFECTIVE_WITHIN_S} s",
+                f"the ClusterRole {CAMPAIGN_ROLE}, bound in namespace {namespace} {EFFECTIVE_WITHIN_S} s ago, does not"
+                f" allow: {', '.join(missing)}",
                 f"let an administrator apply the ClusterRole {CAMPAIGN_ROLE} again: k8sdds init rights",
             )
         time.sleep(0.1)
