@@ -66,7 +66,7 @@ def _templates() -> dict[str, _Template]:
         ),
         "rights": _Template(
             ShippedFiles(("deploy/rights",), "manifest of rights"), "rights",
-            "replace the subject at its end, then run: kubectl apply -f {}", "cluster",
+            "change what its first lines name, then run: kubectl apply -f {}", "cluster",
         ),
     }  # fmt: skip
 
@@ -87,7 +87,7 @@ _Like = Annotated[
     option(
         "--like NAME: Copy this installed file, with its comments. Default: a template with every key; for"
         " link wifi-office; for qos strict-reliable; for rights cluster (or namespace: rights in one namespace"
-        " alone).",
+        " alone; network-policy: traffic between pods of k8sdds where policies refuse it).",
         autocompletion=_complete_like,
     ),
 ]

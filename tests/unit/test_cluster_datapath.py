@@ -147,3 +147,15 @@ def test_a_switch_of_the_network_costs_no_evidence_of_trials_on_the_nodes_own_ne
         verifier.verify(cell, slots)
         assert verifier.counters(cell, slots) == ({"uplink_bytes": 200}, "")
         verifier.forget_pod_networks()
+
+
+@pytest.mark.parametrize(
+    ("host", "policies", "named"),
+    [(False, ["deny-all"], True), (False, [], False), (True, ["deny-all"], False)],
+)
+def test_policies_can_be_why_a_pod_does_not_answer(host: bool, policies: list[str], named: bool) -> None:
+    pods = SimpleNamespace(policies_of_others=lambda: policies)
+    verifier = PathVerifier(pods, None)  # type: ignore[arg-type]
+    remedy = verifier._remedy(Slot("sub0", "sub", "n1", host))
+    assert ("deny-all (k8sdds init rights --like network-policy)" in remedy) == named
+    assert "check that the network's agent is ready" in remedy

@@ -18,10 +18,11 @@ from k8sdds.kubernetes.exec_stream import CommandResult, ExecStream, StreamLost,
 from k8sdds.model.background import STRESSOR
 from k8sdds.model.ip_families import TITLES, IpFamily, address_of
 from k8sdds.model.trial import LOAD_SOURCE, Cell
+from k8sdds.networks.policies import API_GROUP, API_VERSION
 from k8sdds.system import reading
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.system.parallel import in_threads
-from k8sdds.testbeds.cluster import pods
+from k8sdds.testbeds.cluster import permissions, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.pods import SUPERVISOR, Slot
 from k8sdds.testbeds.cluster.watch import PodWatch
@@ -155,10 +156,13 @@ class PodPool:
         try:
             self._client.create(self._namespace.pods, body)
         except ApiError as error:
-            raise PrerequisiteError(
-                f"cannot create pod {body['metadata']['name']}: {error.message}",
-                f"check the quotas and admission policies of namespace {self._namespace.name}",
-            ) from error
+            raise not_created(body, self._namespace.name, error) from error
+
+    def policies_of_others(self) -> list[str]:
+        """Return the NetworkPolicies of the namespace that no campaign created, as far as this user may list them."""
+        path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{self._namespace.name}/networkpolicies"
+        listed = permissions.readable(self._client, path, labelSelector=f"!{versions.CAMPAIGN_LABEL}")
+        return [policy["metadata"]["name"] for policy in (listed or {}).get("items", ())]
 
     def _delete(self, slots: Sequence[Slot]) -> None:
         names = [self._names[slot] for slot in slots]
@@ -262,6 +266,17 @@ class PodPool:
             for stream in streams:
                 stack.enter_context(stream)
             yield streams
+
+
+def not_created(pod: Mapping[str, Any], namespace: str, error: ApiError) -> PrerequisiteError:
+    """Return the error if a pod, given by its manifest, cannot be created."""
+    remedy = f"check the quotas and admission policies of namespace {namespace}"
+    if pod["spec"].get("hostNetwork"):
+        remedy += (
+            "; to measure without `host`, the nodes' own network, set the installed one: --set networks=NETWORK"
+            " --set baseline=NETWORK"
+        )
+    return PrerequisiteError(f"cannot create pod {pod['metadata']['name']}: {error.message}", remedy)
 
 
 class PodPlace(Place):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 from k8sdds import discovery, middleware, versions, workloads
-from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.ip_families import TITLES, IpFamily
@@ -21,9 +22,10 @@ from k8sdds.networks.policies import API_GROUP
 from k8sdds.system import perf
 from k8sdds.system.cgroups import CpuResources
 from k8sdds.system.errors import InputError, Problem
-from k8sdds.testbeds.cluster import permissions
+from k8sdds.testbeds.cluster import permissions, placement, pods
 from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
 from k8sdds.testbeds.cluster.placement import assign, of_service
+from k8sdds.testbeds.cluster.pod_pool import not_created
 from k8sdds.workloads import outage
 from k8sdds.workloads.pod_start import PodStartOptions
 
@@ -355,6 +357,33 @@ def pod_start_problems(cells: Sequence[Cell]) -> list[Problem]:
         and PodStartOptions(**cell.test_options).dds
         and find(cell.network).pod_interface
     ]
+
+
+def admission_problems(
+    cells: Sequence[Cell], client: KubernetesClient, namespace: str | None, image: str
+) -> list[Problem]:
+    """Return why a prepared namespace does not admit pods of these cells. The API server creates none for the check."""
+    if namespace is None:
+        return []
+    slots = {
+        (slot.host, slot.capabilities): slot
+        for cell in cells
+        for slot in placement.slots(cell, nodes=None).values()
+    }
+    memory = pods.memory_bytes(cells)
+    bodies = [pods.pod(f"{slot.participant}-{slot.kind}", slot, image, "", memory) for slot in slots.values()]
+    return [problem for body in bodies if (problem := _not_admitted(body, client, namespace))]
+
+
+def _not_admitted(body: dict[str, Any], client: KubernetesClient, namespace: str) -> Problem | None:
+    try:
+        client.create(f"{permissions.NAMESPACES}/{namespace}/pods", body, dryRun="All")
+    except ApiError as error:
+        # Any other status can mean that a webhook does not support this check.
+        if error.status == 403:
+            found = not_created(body, namespace, error)
+            return Problem(found.message, found.remedy)
+    return None
 
 
 def policy_problems(cells: Sequence[Cell], client: KubernetesClient, namespace: str | None) -> list[Problem]:

@@ -182,6 +182,7 @@ class ClusterTestbed(Testbed):
             *discovery.problems(cells, self.selected.namespace),
             *preflight.service_problems(cells, self.client, self.selected.namespace, self.proxy_mode),
             *self._login_problems(self.image(trials)),
+            *preflight.admission_problems(cells, self.client, self.selected.namespace, self.image(trials)),
             *preflight.placement_problems(
                 cells, self.nodes, self.image(trials), *([self.switch.images] if self.switch else [])
             ),

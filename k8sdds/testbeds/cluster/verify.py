@@ -258,9 +258,22 @@ class PathVerifier:
             if result.code:
                 raise PrerequisiteError(
                     f"{cell.network_label}: {sub} does not answer {pub} by {packets}: {_probe_message(result)}",
-                    "check that the network's agent is ready on both nodes: kubectl get pods -A -o wide",
+                    self._remedy(slots[sub]),
                 )
         return WHOLE_PACKETS * min(sizes.values())
+
+    def _remedy(self, slot: Slot) -> str:
+        """Return what to do if a pod does not answer."""
+        remedy = "check that the network's agent is ready on both nodes: kubectl get pods -A -o wide"
+        names = [] if slot.host else self.pods.policies_of_others()
+        return (
+            remedy
+            if not names
+            else (
+                f"let these NetworkPolicies allow it: {', '.join(names)} (k8sdds init rights --like network-policy); or"
+                f" {remedy}"
+            )
+        )
 
 
 def _wait_until_ready(streams: Iterable[ExecStream], subscribers: Iterable[str]) -> None:

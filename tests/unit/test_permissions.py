@@ -1,0 +1,113 @@
+"""Missing rights and refused settings of clusters are named before anything is created there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from k8sdds.cli.options import ClusterOptions
+from k8sdds.cli.testbed import select
+from k8sdds.kubernetes.client import ApiError, KubernetesClient
+from k8sdds.model.trial import Cell
+from k8sdds.system.errors import InputError
+from k8sdds.testbeds.cluster import permissions, preflight
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace
+from k8sdds.testbeds.cluster.pod_pool import PodPool
+
+
+class Api:
+    """An API server and a user who has all rights except these."""
+
+    def __init__(self, *refused: str) -> None:
+        self.refused = refused
+
+    def is_allowed(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        return f"{verb} {resource}" not in self.refused
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        if "list networkpolicies" in self.refused:
+            raise ApiError(403, "forbidden")
+        assert path.endswith("/n/networkpolicies") and query == {"labelSelector": "!k8sdds.io/campaign"}
+        return {"items": [{"metadata": {"name": "deny-all"}}]}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "refused", "expected"),
+    [
+        (None, [], ""),
+        (None, ["bind clusterroles"], ""),  # and all rights of the role
+        (None, ["list nodes", "create namespaces"], "on this cluster: create namespaces, list nodes"),
+        (None, ["bind clusterroles", "watch pods"], "on this cluster: bind clusterroles k8sdds-campaign"),
+        (None, ["create rolebindings", "watch pods"], "on this cluster: create rolebindings"),
+        (None, ["watch pods"], ""),
+        ("lab", ["list nodes", "watch pods"], "in namespace lab: watch pods"),
+    ],
+)
+def test_missing_rights_are_named(namespace: str | None, refused: list[str], expected: str) -> None:
+    found = permissions.missing_rights(cast(KubernetesClient, Api(*refused)), namespace)
+    assert [problem.what for problem in found] == ([f"not allowed {expected}"] if expected else [])
+    assert all("k8sdds init rights" in problem.remedy for problem in found)
+
+
+@pytest.mark.parametrize(("refused", "expected"), [([], ["deny-all"]), (["list networkpolicies"], [])])
+def test_policies_that_may_refuse_packets_are_named(refused: list[str], expected: list[str]) -> None:
+    pool = PodPool.__new__(PodPool)  # without a watch
+    pool._client = cast(KubernetesClient, Api(*refused))
+    pool._namespace = CampaignNamespace(pool._client, "c", "n", owned=False, title="C")
+    assert pool.policies_of_others() == expected
+
+
+@pytest.mark.parametrize(
+    "taints", ["dedicated", "a:NoSchedule,b", "a=b:NoSchedule", "a:Never", "a: NoSchedule"]
+)
+def test_a_taint_has_a_key_and_an_effect(
+    taints: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
+    kubeconfig = Path("lab.conf")
+    with pytest.raises(InputError, match="is not KEY:EFFECT"):
+        select("cluster", ClusterOptions(kubeconfig=kubeconfig, tolerate=taints))
+    named = select(
+        "cluster", ClusterOptions(kubeconfig=kubeconfig, tolerate="example.com/a:NoExecute,b:NoSchedule")
+    )
+    assert named.taints == ("example.com/a:NoExecute", "b:NoSchedule")
+    assert select("cluster", ClusterOptions(kubeconfig=kubeconfig, tolerate="")).taints == ()
+    login = select(
+        "cluster", ClusterOptions(kubeconfig=kubeconfig, image_login=Path("login.json"))
+    ).image_login
+    assert login == str(Path("login.json").absolute())
+
+
+class Admission:
+    """An API server that rejects pods on the nodes' own network with this status."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def create(self, path: str, body: dict[str, Any], dryRun: str) -> None:
+        assert (path, dryRun) == ("/api/v1/namespaces/lab/pods", "All")
+        if body["spec"].get("hostNetwork"):
+            raise ApiError(self.status, "violates PodSecurity")
+
+
+@pytest.mark.parametrize(
+    ("networks", "namespace", "status", "refused"),
+    [
+        (["host", "unknown"], "lab", 403, True),
+        (["unknown"], "lab", 403, False),
+        (["host"], "lab", 400, False),  # a webhook without dry run
+        (["host"], None, 403, False),
+    ],
+)
+def test_a_prepared_namespace_must_admit_the_pods(
+    networks: list[str], namespace: str | None, status: int, refused: bool
+) -> None:
+    cells = [Cell(network=name, test="latency", payload_bytes=1024) for name in networks]
+    api = cast(KubernetesClient, Admission(status))
+    found = preflight.admission_problems(cells, api, namespace, "registry.example/perftest")
+    whats = [problem.what for problem in found]
+    assert whats == ["cannot create pod sub0-host: violates PodSecurity"] * refused
+    assert all("--set baseline=NETWORK" in problem.remedy for problem in found)
