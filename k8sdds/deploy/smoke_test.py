@@ -5,14 +5,18 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from k8sdds import networks, versions
 from k8sdds.deploy import limits
+from k8sdds.deploy.network_install import RenderedNetwork
 from k8sdds.deploy.scripts import shell
 from k8sdds.kubernetes import apply
 from k8sdds.model import ip_families
 from k8sdds.model.ip_families import IpFamily
+from k8sdds.model.profile import Profile
 from k8sdds.model.trial import host_and_port
+from k8sdds.networks.macvlan import multus
 
 MANIFEST = "smoke-test/manifest.yaml"
 """Two objects: the namespace, and a pod as template."""
@@ -25,10 +29,30 @@ PARALLEL = 8
 _RUN = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
 
 
-def limit_s(nodes: int, families: Sequence[IpFamily]) -> int:
-    """Return how long the test of a cluster may take, in s."""
-    exchanges_s = TIMEOUT_S * math.ceil(nodes / PARALLEL) * len(families)
-    return limits.of_cluster(limits.SMOKE_TEST_S, nodes) + exchanges_s
+@dataclass(frozen=True)
+class SmokeTest:
+    """The smoke test of a cluster."""
+
+    nodes: int
+    proof: str
+    """Identifies a passed test: that these networks connect these nodes."""
+    script: str
+    limit_s: int
+    """How long it may take."""
+
+
+def of(profile: Profile, network: RenderedNetwork) -> SmokeTest:
+    """Return the smoke test of a profile with this network."""
+    names, families = sorted(node.name for node in profile.nodes), profile.kubernetes.ip_families
+    proof = apply.digest([network.name, list(network.manifests), names])
+    commands = script(names, network.name, proof, families, profile.second_network)
+    return SmokeTest(len(names), proof, commands, limit_s(len(names), families, profile.second_network))
+
+
+def limit_s(nodes: int, families: Sequence[IpFamily], second: str | None = None) -> int:
+    """Return how long the test of a cluster with this second network may take, in s."""
+    exchanges = len(families) * (2 if second else 1)
+    return limits.of_cluster(limits.SMOKE_TEST_S, nodes) + TIMEOUT_S * math.ceil(nodes / PARALLEL) * exchanges
 
 
 def namespace() -> apply.Object:
@@ -36,25 +60,21 @@ def namespace() -> apply.Object:
     return apply.read_manifest(MANIFEST)[0]
 
 
-def proof(network: str, manifests: Sequence[apply.Object], nodes: Sequence[str]) -> str:
-    """Return a hash that identifies a passed test: that this network connects these nodes."""
-    return apply.digest([network, list(manifests), sorted(nodes)])
-
-
 def script(
-    nodes: Sequence[str], network: str, proven: str, families: Sequence[IpFamily] = ip_families.DEFAULT
+    nodes: Sequence[str],
+    network: str,
+    proven: str,
+    families: Sequence[IpFamily] = ip_families.DEFAULT,
+    second: str | None = None,
 ) -> str:
     """Return the shell script that runs the test on the control plane and records its proof.
 
-    The network decides whether multicast must pass. `families` are in the order of the pods' addresses.
+    The pods use the network, and then the second one of the profile. Each decides whether multicast must pass on it.
+    `families` are in the order of the pods' addresses.
     """
-    known = networks.find(network)
-    interface, install = known.pod_interface, known.cluster
-    parts = [_create_pods(nodes, families[0])]
-    # The family of the first addresses last, which multicast uses.
-    parts += [_exchange(nodes, interface, index) for index in reversed(range(len(families)))]
-    if len(nodes) > 1 and known.multicast and not (install and install.host_network_multicast):
-        parts.append(_multicast(nodes[0], host_and_port(GROUPS[families[0]], PORT), interface))
+    parts = [_create_pods(nodes, families[0], second)]
+    for name in filter(None, (network, second)):
+        parts += _connect(nodes, name, families)
     annotation = f"{versions.PROVEN_ANNOTATION}={proven}"
     parts.append(
         f"kubectl annotate namespace {versions.SYSTEM_NAMESPACE} --overwrite {annotation} >/dev/null\n"
@@ -62,15 +82,28 @@ def script(
     return "".join(parts)
 
 
+def _connect(nodes: Sequence[str], network: str, families: Sequence[IpFamily]) -> list[str]:
+    """Return the scripts in which the pods use their interface on a network."""
+    known = networks.find(network)
+    interface, install = known.pod_interface, known.cluster
+    # The family of the first addresses last, which multicast uses.
+    parts = [_exchange(nodes, interface, index) for index in reversed(range(len(families)))]
+    if len(nodes) > 1 and known.multicast and not (install and install.host_network_multicast):
+        parts.append(_multicast(nodes[0], host_and_port(GROUPS[families[0]], PORT), interface))
+    return parts
+
+
 def _names(nodes: Sequence[str]) -> str:
     return " ".join(f"smoke-{name}" for name in nodes)
 
 
-def _create_pods(nodes: Sequence[str], family: IpFamily) -> str:
+def _create_pods(nodes: Sequence[str], family: IpFamily, second: str | None) -> str:
     namespace_manifest, template = apply.stamped(apply.read_manifest(MANIFEST))
     # All nodes of a cluster have the same families; the group of one is sufficient.
     (container,) = template["spec"]["containers"]
     container["command"][-1] = GROUPS[family]
+    if second:
+        template["metadata"].setdefault("annotations", {}).update(multus.request(multus.ATTACHMENT))
     pods = []
     for name in nodes:
         pod = copy.deepcopy(template)

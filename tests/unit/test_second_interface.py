@@ -156,6 +156,15 @@ def test_the_smoke_test_uses_the_second_interface() -> None:
     assert "net1" not in smoke_test.script(["a", "b"], "flannel-vxlan", "x")
 
 
+def test_the_pods_of_the_smoke_test_request_the_second_network() -> None:
+    profile = second()
+    test = smoke_test.of(profile, network_install.render(profile))
+    assert "k8s.v1.cni.cncf.io/networks" in test.script and "address show dev net1" in test.script
+    alone = profile.model_copy(update={"second_network": None})
+    without = smoke_test.of(alone, network_install.render(alone))
+    assert without.proof != test.proof and "net1" not in without.script
+
+
 def end(node: str, moved: dict[str, int]) -> PathEnd:
     def counters(factor: int) -> LinkCounters:
         links = {name: NodeLink("", "", factor * count, factor * count) for name, count in moved.items()}

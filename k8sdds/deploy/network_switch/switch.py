@@ -90,14 +90,11 @@ def switch(
 
 
 def run_smoke_test(profile: Profile, connections: Connections) -> None:
-    """Run the smoke test on the profile's network."""
+    """Run the smoke test on the profile's networks."""
     install = network_install.render(profile, profiles.password(profile))
-    names = sorted(node.name for node in profile.nodes)
     host = connections.hosts[profile.control_plane.name]
-    proof = smoke_test.proof(install.name, install.manifests, names)
-    families = profile.kubernetes.ip_families
-    script = actions.PRELUDE + smoke_test.script(names, install.name, proof, families)
-    done = host.run(script, timeout_s=smoke_test.limit_s(len(names), families))
+    test = smoke_test.of(profile, install)
+    done = host.run(actions.PRELUDE + test.script, timeout_s=test.limit_s)
     if done.code:
         raise PrerequisiteError(
             f"{host.name}: the smoke test of {install.name} failed: {(done.err or done.out).strip()}",

@@ -120,17 +120,15 @@ def discovery_objects(state: DesiredState) -> list[apply.Object]:
 
 def exchange_datagrams(state: DesiredState, node: Node, earlier: Sequence[Action]) -> list[Action]:
     """Run the smoke test once for a network and its nodes, and again whenever a deploy changes something."""
-    names = sorted([node.name for node in state.profile.nodes])
-    proof = smoke_test.proof(state.network.name, state.network.manifests, names)
-    families = state.profile.kubernetes.ip_families
-    if not node.is_control_plane or not (earlier or state.cluster.proven != proof):
+    test = smoke_test.of(state.profile, state.network)
+    if not node.is_control_plane or not (earlier or state.cluster.proven != test.proof):
         return []
+    second = f", also on {state.profile.second_network}" if state.profile.second_network else ""
     return [
         Action(
             node.name, SMOKE_TEST,
-            f"exchange datagrams between {len(names)} nodes" if len(names) > 1 else "run a pod",
-            smoke_test.script(names, state.network.name, proof, families),
-            needs=steps(state.workers(), JOIN, IMAGES), timeout_s=smoke_test.limit_s(len(names), families),
+            (f"exchange datagrams between {test.nodes} nodes" if test.nodes > 1 else "run a pod") + second,
+            test.script, needs=steps(state.workers(), JOIN, IMAGES), timeout_s=test.limit_s,
             remedy="check the firewalls between the machines (k8sdds docs troubleshooting),"
             " and collect logs with `k8sdds logs`",
         )

@@ -19,6 +19,7 @@ from k8sdds.networks.cluster_install import (
     container,
     find,
 )
+from k8sdds.networks.network import SECOND_INTERFACE
 
 AGENT = "multus"
 """Name of the DaemonSet, in the namespace of networks."""
@@ -40,6 +41,18 @@ FOOTPRINT = Footprint(
         f"/var/lib/cni/networks/{ATTACHMENT_NAME}", f"/var/lib/cni/results/{_PLUGIN}-*",
     ),
 )  # fmt: skip
+
+
+def request(attachment: str) -> dict[str, str]:
+    """Return the annotations with which a pod requests its second interface; none without an attachment.
+
+    Multus and compatible plugins add it. `attachment`: NAMESPACE/NAME of a NetworkAttachmentDefinition.
+    """
+    if not attachment:
+        return {}
+    namespace, _, name = attachment.partition("/")
+    selected = [{"namespace": namespace, "name": name, "interface": SECOND_INTERFACE}]
+    return {"k8s.v1.cni.cncf.io/networks": json.dumps(selected)}
 
 
 def render(options: InstallOptions, first: ClusterInstall, manifests: list[Manifest]) -> list[Manifest]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.settings import SHARED_MEMORY
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
 from k8sdds.networks import find
+from k8sdds.networks.macvlan import multus
 from k8sdds.system import processes
 from k8sdds.system.cgroups import CPU_REQUEST, CpuResources
 
@@ -137,7 +137,7 @@ def pod(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": labels, "annotations": _attachments(slot)},
+        "metadata": {"name": name, "labels": labels, "annotations": multus.request(slot.attachment)},
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
@@ -225,15 +225,6 @@ def _quantity(size: float) -> str:
 
 def _cpus(count: float) -> str:
     return f"{round(count * 1000)}m"
-
-
-def _attachments(slot: Slot) -> dict[str, str]:
-    """Return the annotation with which Multus and compatible plugins add the slot's interface."""
-    if not slot.attachment:
-        return {}
-    namespace, _, name = slot.attachment.partition("/")
-    selected = [{"namespace": namespace, "name": name, "interface": slot.interface}]
-    return {"k8s.v1.cni.cncf.io/networks": json.dumps(selected)}
 
 
 def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
