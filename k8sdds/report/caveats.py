@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from k8sdds import workloads
+from k8sdds import networks, workloads
 from k8sdds.analysis import background_cost, missing
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
@@ -44,6 +44,7 @@ def notes(content: Content) -> list[str]:
     if any(setting.scheduling for setting in content.settings):
         found.append("Some trials had more participants than cores: their results include scheduling.")
     found += _missing(content) + _delay_methods(content)
+    found += _second_interfaces(content)
     links = dict.fromkeys(_link(row["link"]) for row in content.best)
     found += [f"Links {link.name}: {link.details()}." for link in links if link.name]
     found += _links_of_tcp(content)
@@ -143,6 +144,23 @@ def _delay_methods(content: Content) -> list[str]:
             " the median delay). This error is the same in all repetitions, so no interval contains it."
         )
     return notes
+
+
+def _second_interfaces(content: Content) -> list[str]:
+    """Name the networks whose trials used another interface of the pods than the first one."""
+    known, notes = networks.known_names(), {}
+    for row in content.best:
+        name, label = row["network"], row[UNIT]
+        interface = networks.find(name).pod_interface if name in known else ""
+        if not interface or row["testbed"] == "imported":
+            continue
+        first = f", on {row['installed_network']}" if row["installed_network"] not in (None, name) else ""
+        notes[label] = f"{interface}, the second interface of " + (
+            "pods on a cluster; pods of the lab have no other"
+            if row["testbed"] == "lab"
+            else f"the pods. The first one{first}, to which alone Services, DNS and NetworkPolicies apply, carried none"
+        )
+    return [f"Samples of {label} used {note}." for label, note in notes.items()]
 
 
 def _links_of_tcp(content: Content) -> list[str]:

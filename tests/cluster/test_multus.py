@@ -11,6 +11,8 @@ import pytest
 
 from k8sdds.kubernetes import apply
 from k8sdds.networks.macvlan import multus
+from k8sdds.report import caveats, content
+from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.paths import shared
 from tests.cluster.switched import KUBECTL, SPACE, WAIT, facts, inside_of, pod, switch_by_command
 from tests.clusters import Deployed
@@ -69,7 +71,7 @@ def profile(one_machine: Deployed, tmp_path: Path) -> Iterator[Path]:
         one_machine.kubectl(*WAIT, timeout_s=200)
         before = facts(inside, one_machine)
         try:
-            deploy(str(path))
+            assert "smoke test: exchange datagrams between 3 nodes, also on macvlan" in deploy(str(path))
             assert not json.loads(one_machine.k8sdds("deploy", str(path), "--dry-run", "--json").stdout)[
                 "actions"
             ]
@@ -95,6 +97,9 @@ def test_macvlan_is_measured_next_to_flannel(profile: Path, one_machine: Deploye
     rows = valid_attempts(folder)
     of = {name: [row for row in rows if row["network"] == name] for name in ("flannel-vxlan", "macvlan")}
     assert {row["transport"] for row in of["macvlan"]} == {"unicast", "multicast"}
+    assert ("latency", "multicast") in {(row["test"], row["transport"]) for row in of["macvlan"]}
+    notes = caveats.notes(content.read(RunFolder.open(folder)))
+    assert any(note.startswith("Samples of macvlan used net1, the second interface") for note in notes)
     for row in of["macvlan"]:
         found = row["fingerprint"]
         assert (found["outer_protocol"], found["added_bytes"], found["multicast"]) == ("none", 0, True)

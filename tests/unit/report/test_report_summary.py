@@ -315,3 +315,21 @@ def test_a_paced_test_shows_its_tail_and_its_missed_deadlines(reports):
     out = io.StringIO()
     show(reports("camera").content, Console(file=out, width=100), [])
     assert "p90 µs" in out.getvalue() and "p99 µs" in out.getvalue() and "missed %" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("testbed", "installed", "expected"),
+    [
+        ("lab", None, "pods on a cluster; pods of the lab have no other."),
+        (
+            "cluster", "flannel-vxlan",
+            "the pods. The first one, on flannel-vxlan, to which alone Services, DNS and NetworkPolicies apply, carried none.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_second_interface_is_named_once_for_its_network(tmp_path, testbed, installed, expected):
+    run = make(tmp_path / "run", networks=("host", "macvlan"), payloads=(1024,))
+    records = [row | {"testbed": testbed, "installed_network": installed} for row in run.attempts()]
+    notes = caveats.notes(content.read(folders.rewritten(run, records)))
+    found = [note for note in notes if "second interface" in note]
+    assert found == [f"Samples of macvlan used net1, the second interface of {expected}"]
