@@ -12,7 +12,7 @@ from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.model.link import Link
 from k8sdds.model.offloads import Offloads
 from k8sdds.model.trial import AXES
-from k8sdds.report import formats
+from k8sdds.report import cpu_limits, formats
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Point
 from k8sdds.report.summary import is_undecided
@@ -44,7 +44,7 @@ def notes(content: Content) -> list[str]:
     if any(setting.scheduling for setting in content.settings):
         found.append("Some trials had more participants than cores: their results include scheduling.")
     found += _missing(content) + _delay_methods(content)
-    found += _second_interfaces(content)
+    found += [*_second_interfaces(content), *cpu_limits.notes(content)]
     links = dict.fromkeys(_link(row["link"]) for row in content.best)
     found += [f"Links {link.name}: {link.details()}." for link in links if link.name]
     found += _links_of_tcp(content)

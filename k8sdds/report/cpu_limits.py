@@ -10,7 +10,7 @@ from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.table import Cell, Table
 from k8sdds.report.tables import network
-from k8sdds.results import aggregate
+from k8sdds.results import aggregate, machine
 from k8sdds.system.grouping import Row, by_columns
 
 _HEADS = (
@@ -48,7 +48,29 @@ def tables(content: Content) -> list[Table]:
         " would be in stops of their publisher or subscriber. A latency test sends one sample at a time, so that few"
         " samples wait: look at the maximum."
     )
+    under = " ".join(filter(None, (under, _cpu_managers(content))))
     return [Table("CPU limits of pods", _HEADS, rows, under, keys=4)] if rows else []
+
+
+def notes(content: Content) -> list[str]:
+    """Return the policy of the CPU managers as a note of a report without the table, which contains it."""
+    return [] if tables(content) else [*filter(None, [_cpu_managers(content)])]
+
+
+def _cpu_managers(content: Content) -> str:
+    """State the policy of the nodes' CPU managers, if pods of a cluster had CPU limits or requests; else ""."""
+    if not any(
+        row["testbed"] == "cluster" and (row["cpu_quota"] or row["cpu_request"]) for row in content.best
+    ):
+        return ""
+    found = machine.cpu_managers(content.run.facts)
+    if not found:
+        return "The policy of the nodes' CPU managers is unknown: only a user who may get nodes/proxy can read it."
+    policies = [
+        policy if len(found) == 1 else f"{policy} ({', '.join(nodes)})" for policy, nodes in found.items()
+    ]
+    whole = "Pods whose limit and request are the same whole number have cores of their own with the policy static."
+    return f"Policy of the nodes' CPU managers: {formats.join(policies)}. {whole}"
 
 
 def _row(content: Content, limits: dict[str, Any], key: tuple[Any, ...], trials: list[Row]) -> list[Cell]:

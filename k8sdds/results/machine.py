@@ -8,6 +8,8 @@ from typing import Any
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.grouping import grouped
 
+CPU_MANAGER = "cpu_manager"
+"""Fact of a node: the policy of the CPU manager of its kubelet."""
 UNKNOWN_CPU = "unknown CPU"
 SWITCH_SINCE = 3
 """Version of the run folder since which the switch between nodes of one kernel has no packet filters, and local nodes
@@ -48,6 +50,12 @@ def _machine(facts: Mapping[str, Any]) -> str | None:
     return f"{model or UNKNOWN_CPU}, {cores or 'unknown'} cores, kernel {kernel or 'unknown'}"
 
 
+def cpu_managers(facts: Any) -> dict[str, list[str]]:
+    """Return each known policy of the CPU managers of a cluster's kubelets, with the names of its nodes."""
+    policies = {name: str(node.get(CPU_MANAGER) or "") for name, node in _nodes(facts).items()}
+    return grouped(filter(policies.get, policies), policies.__getitem__)
+
+
 def sharing_a_kernel(facts: Any) -> str:
     """Return the names of nodes that share a kernel, such as `n1 and n2`; empty if each has its own."""
     boot_ids = _boot_ids(facts)
@@ -63,9 +71,11 @@ def all_share_a_kernel(facts: Any) -> bool:
 
 def _boot_ids(facts: Any) -> dict[str, str]:
     """Return the boot id of each node, by its name; empty if it is unknown."""
+    return {name: str(node.get("boot_id") or "") for name, node in _nodes(facts).items()}
+
+
+def _nodes(facts: Any) -> dict[str, dict[str, Any]]:
+    """Return the facts about each node of a cluster, by its name."""
     nodes = facts.get("nodes") if isinstance(facts, dict) else None
-    return {
-        str(name): str(node.get("boot_id") or "")
-        for name, node in (nodes if isinstance(nodes, dict) else {}).items()
-        if isinstance(node, dict)
-    }
+    known = nodes.items() if isinstance(nodes, dict) else ()
+    return {str(name): node for name, node in known if isinstance(node, dict)}

@@ -13,6 +13,7 @@ import pytest
 
 from k8sdds import versions
 from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.results import machine
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.paths import shared
 from tests.cluster.conftest import Command, User
@@ -55,6 +56,8 @@ def test_pods_have_the_limits_of_their_trial(user: User, admin: KubernetesClient
     assert process.returncode == 0, errors
     asked = {("500m", "50m"), ("500m", "250m"), (None, "50m"), (None, "250m")}
     assert seen == {(name, *limits) for name in PARTICIPANTS for limits in asked}
+    # This user may not read the policy of the CPU managers.
+    assert machine.cpu_managers(RunFolder.open(tmp_path / "out").facts) == {}
     for record in last_attempts(tmp_path / "out"):
         assert record["valid"], record["reason"]
         if record["cpu_quota"] is None:
@@ -94,9 +97,12 @@ def switched(cluster: Deployed, profile: str) -> str:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core of each node is for other pods")
 @pytest.mark.usefixtures("static")
-def test_pods_get_cores_of_their_own(user: User, k8sdds: Command, tmp_path: Path) -> None:
-    records = measured(k8sdds, tmp_path, experiment(WHOLE_CORES, baseline="flannel-vxlan"), *user.options)
+def test_pods_get_cores_of_their_own(one_machine: Deployed, k8sdds: Command, tmp_path: Path) -> None:
+    # An administrator, who may read the policy.
+    options = ("--testbed", "cluster", "--kubeconfig", str(one_machine.kubeconfig))
+    records = measured(k8sdds, tmp_path, experiment(WHOLE_CORES, baseline="flannel-vxlan"), *options)
     run = RunFolder.open(tmp_path / "out")
+    assert list(machine.cpu_managers(run.facts)) == ["static"]
     for record in records:
         for name in PARTICIPANTS:
             raw = run.raw(record["trial_id"], record["attempt"]) / name

@@ -21,6 +21,7 @@ from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.networks.plugin import Signs, is_running
 from k8sdds.system import reading, yaml_text
 from k8sdds.system.errors import NetworkChanged, PrerequisiteError
+from k8sdds.system.parallel import in_threads
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 
@@ -63,6 +64,19 @@ def proxy_mode(client: KubernetesClient) -> ProxyMode | None:
     # Without a mode, kube-proxy uses iptables on Linux.
     mode = (config.get("mode") or IPTABLES) if isinstance(config, dict) else None
     return next((known for known in get_args(ProxyMode) if known == mode), None)
+
+
+def cpu_managers(client: KubernetesClient, nodes: Sequence[str]) -> dict[str, str]:
+    """Return the policy of the CPU manager of each node's kubelet, such as `static`, if this user may read it."""
+    if not client.is_allowed("get", "", "nodes/proxy"):
+        return {}
+
+    def policy(node: str) -> str:
+        found = permissions.readable(client, f"{permissions.NODES}/{node}/proxy/configz") or {}
+        return str(found.get("kubeletconfig", {}).get("cpuManagerPolicy") or "")
+
+    policies = dict(zip(nodes, in_threads(policy, nodes), strict=True))
+    return {node: policy for node, policy in policies.items() if policy}
 
 
 def daemonsets(client: KubernetesClient) -> list[Manifest] | None:

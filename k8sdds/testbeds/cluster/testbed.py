@@ -23,6 +23,7 @@ from k8sdds.model.trial import Trial
 from k8sdds.networks import find, with_attachment, with_engines
 from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.networks.macvlan import multus
+from k8sdds.results.machine import CPU_MANAGER
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds import Block, Testbed
 from k8sdds.testbeds.cluster import (
@@ -298,9 +299,14 @@ class ClusterTestbed(Testbed):
             }
             for node in self.nodes
         }
-        for pod in self._session.ready_pods() if self._session else ():
+        pods = self._session.ready_pods() if self._session else []
+        for pod in pods:
             reported = {key: value for key, value in pod.facts.items() if key in POD_FACTS}
             facts.setdefault(pod.node, {}).update(reported)
+        if any(trial.cell.cpu_quota or trial.cell.cpu_request for trial in self._trials):
+            names = sorted({pod.node for pod in pods})
+            for node, policy in installed.cpu_managers(self.client, names).items():
+                facts[node][CPU_MANAGER] = policy
         return facts
 
     def _cluster_uid(self) -> str | None:
