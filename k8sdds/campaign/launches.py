@@ -52,13 +52,13 @@ class Launches:
         credentials = self._credentials(trial)
         qos, config, schedule = self._qos(trial), self._config(trial), self._schedule(trial)
         graph = (folder / GRAPH).resolve() if trial.cell.graph else None
-        nonce = secrets.token_hex(8)
+        nonce, records_stops = secrets.token_hex(8), session.records_stops(trial)
         launches = []
         for participant in reversed(trial.cell.participants):
             directory = (folder / participant.name).resolve()
             inputs = Inputs(qos, config, schedule if participant.publishes else None, graph)
             paths = session.paths(trial, participant, directory, inputs)
-            surroundings = Surroundings(endpoints, domain, paths, protection, servers, nonce)
+            surroundings = Surroundings(endpoints, domain, paths, protection, servers, nonce, records_stops)
             command_line = program.command(trial, participant, surroundings)
             launches.append(
                 Launch(

@@ -140,7 +140,7 @@ class K8sddsPerftest(Middleware):
         argv += ["-noPrintIntervals", *_timeouts(trial)]
         if participant.subscribes and not cell.graph and _logs_arrivals(trial, load):
             argv += ["-arrivalsFile", str(paths.files / arrivals.FILE)]
-        if participant.subscribes and not cell.graph and load.on_schedule and cell.cpu_quota:
+        if participant.subscribes and surroundings.records_stops:
             argv += ["-slowFile", str(paths.files / slow_samples.FILE)]
         restarted = ["-restarted"] if participant.subscribes else []
         return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {}, restarted=restarted)

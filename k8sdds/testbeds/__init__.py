@@ -111,6 +111,10 @@ class Session(Protocol):
     ) -> ParticipantPaths:
         """Map `directory` and `inputs` of this machine to the paths that the participant sees."""
 
+    def records_stops(self, trial: Trial) -> bool:
+        """Return whether the testbed records when CPU limits stop the participants of the trial."""
+        return False
+
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Start all participants together and wait until they end, at most until the deadline."""
 

@@ -33,6 +33,8 @@ class Surroundings:
     """`HOST:PORT` of discovery servers that the testbed runs; empty if the server is among the endpoints."""
     nonce: str = ""
     """16 hexadecimal digits that are the same for all participants of an attempt, and for no other attempt."""
+    records_stops: bool = False
+    """Whether the testbed records when CPU limits stop participants, which alone needs the times of slow samples."""
 
 
 @dataclass(frozen=True)

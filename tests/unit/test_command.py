@@ -17,11 +17,12 @@ from k8sdds.perftest import command
 from k8sdds.system.errors import InputError
 
 
-def line(participant: str = "pub0", **changes: object) -> list[str]:
+def line(participant: str = "pub0", records_stops: bool = False, **changes: object) -> list[str]:
     cell = Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
     endpoints = {item.name: Endpoint(f"10.0.0.{i}", "eth0", None) for i, item in enumerate(cell.pods)}
-    surroundings = Surroundings(endpoints, 7, ParticipantPaths("perftest", Path("/raw")))
+    paths = ParticipantPaths("perftest", Path("/raw"))
+    surroundings = Surroundings(endpoints, 7, paths, records_stops=records_stops)
     return middleware.find(cell.middleware).command(trial, Participant.named(participant), surroundings).argv
 
 
@@ -79,12 +80,11 @@ def test_what_arrives_over_impaired_links_is_logged() -> None:
     assert "-arrivalsFile" not in line("pub0", **paced)
 
 
-def test_slow_samples_of_limited_pods_are_logged() -> None:
+def test_slow_samples_are_logged_where_stops_are_recorded() -> None:
     paced = {"test": "paced", "rate": 100, "cpu_quota": 0.3}
-    assert value(line("sub0", **paced), "-slowFile") == "/raw/slow.csv"
-    for other in ({"test": "throughput"}, {"cpu_quota": None}):
-        assert "-slowFile" not in line("sub0", **paced | other)
-    assert "-slowFile" not in line("pub0", **paced)
+    assert value(line("sub0", records_stops=True, **paced), "-slowFile") == "/raw/slow.csv"
+    assert "-slowFile" not in line("sub0", **paced)
+    assert "-slowFile" not in line("pub0", records_stops=True, **paced)
 
 
 def test_discovery_options() -> None:

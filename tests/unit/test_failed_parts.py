@@ -83,6 +83,9 @@ class ScriptedTestbed:
     def servers(self, trial: Trial) -> tuple[str, ...]:
         return ()
 
+    def records_stops(self, trial: Trial) -> bool:
+        return False
+
     def readings(self) -> list[dict[str, Any]]:
         return []
 

@@ -90,6 +90,11 @@ class LabSession(Session):
         return ParticipantPaths(native_program("k8sdds-perftest"), directory, inputs)
 
     @override
+    def records_stops(self, trial: Trial) -> bool:
+        free = _free_core(_layout(trial.cell)) is not None
+        return free and bool(evidence.limited_pods(self._network(trial), trial.cell))
+
+    @override
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         breaks = False
         try:
@@ -141,10 +146,15 @@ class LabSession(Session):
                 warnings=(not_steered,) if not_steered else (),
             )
 
-        core = core_layout.unused(layout, core_layout.available())
+        core = _free_core(layout)
         return measured(evidence.readings(lab_network, trial, launches, deadline_s, core), run)
 
 
 def _layout(cell: Cell) -> core_layout.Layout:
     cores = core_layout.available()
     return core_layout.assign(cell.layout, cell.publishers, cell.subscribers, cores, by_role=not cell.graph)
+
+
+def _free_core(layout: core_layout.Layout) -> int | None:
+    """Return a core on which no participant runs, for processes that observe; None if there is none."""
+    return core_layout.unused(layout, core_layout.available())
