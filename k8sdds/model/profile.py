@@ -153,10 +153,11 @@ class PodNetwork(Strict):
     password_file: str | None = Field(
         default=None, description="file with the secret of an encrypted network"
     )
-    engine: Literal["sleeve"] | None = Field(
+    engine: Literal["sleeve", "kube-proxy"] | None = Field(
         default=None,
-        description="for weavenet: `sleeve` is its datapath in userspace, for kernels without Open vSwitch;"
-        " default: the plugin's own datapath",
+        description="for weavenet: `sleeve` is its datapath in userspace, for kernels without Open vSwitch."
+        " For cilium-vxlan: `kube-proxy` handles the Services, and packets pass the packet filters of the nodes; Cilium"
+        " replaces it otherwise. Default: the plugin's own datapath",
     )
 
     @model_validator(mode="before")

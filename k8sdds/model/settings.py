@@ -88,10 +88,11 @@ class NetworkChoice(Strict):
     name: str = Field(description="name of the network; `k8sdds list networks` lists them")
     label: Label | None = Field(default=None, description="name in tables and figures")
     mtu: int | None = Field(default=None, ge=576, le=65535, description="MTU of the pods' interfaces")
-    engine: Literal["kernel", "userspace", "sleeve"] | None = Field(
+    engine: Literal["kernel", "userspace", "sleeve", "kube-proxy"] | None = Field(
         default=None,
         description="how an encrypting network processes packets; default: the best that is available. For weavenet"
-        " on a cluster: `sleeve`, its datapath in userspace",
+        " on a cluster: `sleeve`, its datapath in userspace. For cilium-vxlan on a cluster: `kube-proxy`, which then"
+        " handles the Services",
     )
     attachment: str | None = Field(
         default=None,

@@ -172,6 +172,8 @@ class ClusterInstall:
     """Minimum length of the password that all nodes share; None if the network takes no password."""
     ipv4_only: str = ""
     """Why k8sdds does not install it on clusters with IPv6; empty if it does."""
+    replaces_kube_proxy: bool = False
+    """Whether its agent handles the Services of pods, so that kube-proxy's rules translate none of their packets."""
     host_network_multicast: bool = False
     """Whether only pods on the node's own network receive multicast, through the machines' switch."""
 

@@ -179,16 +179,25 @@ class Network:
         own = self.cluster_engine(engine)
         return own.install if own else self.cluster
 
+    def replaces_kube_proxy(self, options: Options) -> bool:
+        """Return whether the network handles the Services of pods on a cluster, instead of kube-proxy."""
+        install = self.install_for(options.get("engine"))
+        return install is not None and install.replaces_kube_proxy
+
     def mode_name(self, options: Options) -> str:
         """Return the network's name, followed by an engine that only clusters have."""
         engine = self.cluster_engine(options.get("engine"))
         return f"{self.name} ({engine.name})" if engine else self.name
 
-    def engine_title(self, options: Options, on_cluster: bool = False) -> str | None:
-        """Return the title of the implementation of the datapath; None if the plugin has only one."""
+    def engine_title(self, options: Options, on_cluster: bool = False, by_others: bool = False) -> str | None:
+        """Return the title of the implementation of the datapath; None if the plugin has only one.
+
+        `by_others`: others installed the network. The title is also None if they may have configured it in another way.
+        """
         if engine := self.cluster_engine(options.get("engine")) or self.engine_for(options):
             return engine.title
-        return self.cluster_title if on_cluster else self.replacement
+        unknown = by_others and self.cluster is not None and self.cluster.path.varies
+        return (None if unknown else self.cluster_title) if on_cluster else self.replacement
 
     def requirements(self, options: Options) -> tuple[Feature, ...]:
         """Return everything that the lab needs to build the network with these options."""

@@ -6,20 +6,21 @@ from typing import Any
 
 import pytest
 
-from k8sdds import networks
-from k8sdds.deploy.network_install import read_manifests
+from k8sdds import networks, versions
+from k8sdds.deploy.network_install import choose_network, read_manifests
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.networks.cluster_install import InstallOptions, Manifest, container, find
 from k8sdds.testbeds.cluster.verify import _path_evidence
+from tests.unit.test_network_manifests import profile
 from tests.unit.test_second_interface import cell
 
 PODS, SERVICES = IPv4Network("10.244.0.0/16"), IPv4Network("10.96.0.0/12")
 NODES = ["10.88.0.11", "10.88.0.12"]
 
 
-def rendered(name: str, **options: Any) -> list[Manifest]:
-    install = networks.find(name).cluster
+def rendered(name: str, engine: str | None = None, **options: Any) -> list[Manifest]:
+    install = networks.find(name).install_for(engine)
     assert install is not None
     return install.render(
         InstallOptions((PODS,), (SERVICES,), **options), read_manifests(install.manifest_folder)
@@ -61,6 +62,28 @@ def test_the_agent_of_cilium_gets_the_mode_and_the_options() -> None:
     vxlan = config("cilium-vxlan", mtu_bytes=1400, interface="eth1")
     assert (vxlan["routing-mode"], vxlan["tunnel-protocol"], vxlan["mtu"]) == ("tunnel", "vxlan", "1400")
     assert vxlan["devices"] == vxlan["direct-routing-device"] == "eth1"
+
+
+def test_cilium_leaves_the_services_to_kube_proxy_on_request() -> None:
+    name = "cilium-vxlan"
+    options = ("kube-proxy-replacement", "enable-bpf-masquerade", "k8s-service-proxy-name")
+    for engine, expected in ((None, ("true", "true", None)), ("kube-proxy", ("false", "false", "cilium"))):
+        manifests = rendered(name, engine)
+        config = find(manifests, "ConfigMap", "cilium-config")["data"]
+        assert tuple(map(config.get, options)) == expected
+        annotations = find(manifests, "DaemonSet", "cilium")["metadata"].get("annotations", {})
+        assert annotations.get(versions.ENGINE_ANNOTATION) == engine
+    network = networks.find(name)
+    titles = [
+        network.engine_title({"engine": engine}, True, by_others)
+        for engine in (None, "kube-proxy")
+        for by_others in (False, True)
+    ]
+    # Others may have configured Cilium in either way.
+    assert titles == ["kube-proxy replacement", None, "kube-proxy", "kube-proxy"]
+    of_kube_proxy = profile(name, ", engine: kube-proxy")
+    assert choose_network(of_kube_proxy, name).engine == "kube-proxy"
+    assert choose_network(of_kube_proxy, name, engine="kube-proxy-replacement").engine is None
 
 
 @pytest.mark.parametrize("name", ["calico-bgp", "cilium-native"])

@@ -160,6 +160,20 @@ def test_evidence(
 
 
 @pytest.mark.parametrize(
+    ("counted", "tracked", "observed"), [(0, 0, False), (0, None, False), (0, 90, True), (110, 90, True)]
+)
+def test_a_network_that_replaces_kube_proxy_leaves_no_evidence(
+    counted: int, tracked: int | None, observed: bool
+) -> None:
+    found = translations.evidence(
+        SERVICE, Counters(0, 0, 0), Counters(counted, tracked, tracked), replaced=True
+    )
+    seen = {"service_connections": counted, "service_tracked": tracked}
+    reason = {"service_unobserved": "the network handles the Services, not kube-proxy"}
+    assert found == (seen if observed else reason)
+
+
+@pytest.mark.parametrize(
     ("via", "seen", "reason", "warned"),
     [
         ("cluster-ip", {}, "not-translated", False),
@@ -241,3 +255,16 @@ def test_the_mode_of_kube_proxy_is_that_of_the_cluster(proxy: Any, mode: Any, ex
     problems = preflight.service_problems([cell(**options), cell()], client, None, mode)
     assert len(problems) == bool(expected)
     assert all(expected in problem.what and problem.input for problem in problems)
+
+
+@pytest.mark.parametrize(("engine", "refused"), [({}, True), ({"engine": "kube-proxy"}, False)])
+def test_no_mode_of_kube_proxy_is_measured_if_the_network_replaces_it(
+    engine: dict[str, str], refused: bool
+) -> None:
+    wanted = cell(network="cilium-vxlan", network_options=engine, test_options={"proxy": "iptables"})
+    problems = preflight.unsupported([wanted], can_switch=True)
+    assert [problem.remedy for problem in problems] == (
+        ["leave out proxy, or select `engine: kube-proxy` of the network"] if refused else []
+    )
+    left_out = cell(network="cilium-vxlan", network_options=engine)
+    assert preflight.unsupported([left_out], can_switch=True) == []

@@ -13,7 +13,7 @@ from dataclasses import replace
 from k8sdds.networks.cilium import cluster, lab
 from k8sdds.networks.common import encapsulation
 from k8sdds.networks.datapath import LINK_MTU
-from k8sdds.networks.network import Network, NetworkColor
+from k8sdds.networks.network import ClusterEngine, Network, NetworkColor
 from k8sdds.networks.plugin import Plugin, Signs
 from k8sdds.system.kernel_features import CLANG, TC_BPF
 from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
@@ -52,6 +52,8 @@ NATIVE = Network(
     ipv4_only="the lab's BPF programs process IPv4",
     color=NetworkColor("#5c7a00", "#b8e05a", ">"),
     cluster=cluster.NATIVE,
+    own_engine=cluster.REPLACEMENT,
+    cluster_title="kube-proxy replacement",
     plugin=_PLUGIN,
     loss_exemption="the programs take packets before the rule that drops them",
 )
@@ -65,7 +67,8 @@ VXLAN = replace(
     default_mtu=LINK_MTU - encapsulation.VXLAN,
     requires=(VXLAN_FEATURE, *NATIVE.requires),
     lab=lab.vxlan,
-    cluster=cluster.VXLAN,
+    cluster=cluster.vxlan(),
+    cluster_engines=(ClusterEngine(cluster.KUBE_PROXY, "kube-proxy", cluster.vxlan(cluster.KUBE_PROXY)),),
     color=NetworkColor("#006d77", "#5fd3dd", "H"),
     loss_exemption="",
 )

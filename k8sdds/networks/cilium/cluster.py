@@ -2,14 +2,17 @@
 
 Facts from Cilium's documentation (v1.18): the agent reads its options from a ConfigMap, gives pods addresses from their
 node's range (`ipam: kubernetes`), and waits for the definitions of its custom resources, which its operator would
-create. With TCX (Linux 6.6), the agent pins what attaches its programs below /sys/fs/bpf/cilium: their removal detaches
-them. The kernel accounts BPF memory to cgroups since Linux 5.11, so the agent needs no CAP_SYS_RESOURCE.
+create. Without `kube-proxy-replacement`, it uses legacy host routing and masquerades with iptables; it still translates
+the cluster IPs of pods, unless `k8s-service-proxy-name` restricts it to Services with this label. With TCX (Linux 6.6),
+it pins what attaches its programs below /sys/fs/bpf/cilium: their removal detaches them. The kernel accounts BPF memory
+to cgroups since Linux 5.11, so the agent needs no CAP_SYS_RESOURCE.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from k8sdds import versions
 from k8sdds.networks.cluster_install import (
     VXLAN_FEATURE,
     ClusterInstall,
@@ -23,6 +26,8 @@ from k8sdds.networks.cluster_install import (
     find,
 )
 
+KUBE_PROXY, REPLACEMENT = "kube-proxy", "kube-proxy-replacement"
+"""Engines, by what handles the Services. kube-proxy needs the nodes' packet filters, which then see all packets."""
 GROUP = "cilium.io"
 VXLAN_PORT = 8472
 
@@ -46,6 +51,13 @@ _FOOTPRINT = Footprint(
     node_annotations=("network.cilium.io/", "io.cilium.network."),
 )  # fmt: skip
 
+_WITHOUT_SERVICES = {
+    "kube-proxy-replacement": "false",
+    "enable-bpf-masquerade": "false",
+    "k8s-service-proxy-name": "cilium",
+}
+"""Options of the agent with which kube-proxy handles all Services, because none has this label."""
+
 _DEFINITIONS = (
     *custom_resources(
         GROUP, "v2",
@@ -63,12 +75,17 @@ def _cluster_install(
     routing: Callable[[InstallOptions], dict[str, str]],
     tunnels: tuple[str, ...] = (),
     node_features: tuple[NodeFeature, ...] = (),
+    engine: str = REPLACEMENT,
 ) -> ClusterInstall:
     """Return the cluster install of one mode; `routing` returns the agent's options about packets to other nodes."""
 
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
         config = find(manifests, "ConfigMap", "cilium-config")["data"]
         config |= routing(options)
+        if engine == KUBE_PROXY:
+            config |= _WITHOUT_SERVICES
+            agent = find(manifests, "DaemonSet", "cilium")
+            agent["metadata"]["annotations"] = {versions.ENGINE_ANNOTATION: engine}
         if options.mtu_bytes is not None:
             config["mtu"] = str(options.mtu_bytes)
         if options.interface:
@@ -84,6 +101,7 @@ def _cluster_install(
         daemonset="cilium",
         path=PathEvidence(bridge="cilium_host", tunnels=tunnels, varies=True),
         node_features=(_BPF_FEATURE, *node_features),
+        replaces_kube_proxy=engine == REPLACEMENT,
         ipv4_only="k8sdds configures Cilium for IPv4 alone",
     )
 
@@ -96,8 +114,16 @@ NATIVE = _cluster_install(
     }
 )
 
-VXLAN = _cluster_install(
-    lambda options: {"routing-mode": "tunnel", "tunnel-protocol": "vxlan", "tunnel-port": str(VXLAN_PORT)},
-    tunnels=("cilium_vxlan",),
-    node_features=(VXLAN_FEATURE,),
-)
+
+def vxlan(engine: str = REPLACEMENT) -> ClusterInstall:
+    """Return the cluster install with VXLAN between the nodes."""
+    return _cluster_install(
+        lambda options: {
+            "routing-mode": "tunnel",
+            "tunnel-protocol": "vxlan",
+            "tunnel-port": str(VXLAN_PORT),
+        },
+        tunnels=("cilium_vxlan",),
+        node_features=(VXLAN_FEATURE,),
+        engine=engine,
+    )

@@ -13,6 +13,7 @@ from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import CORE
 from k8sdds.model.services import CLUSTER_IP, HEADLESS, MEASURED, NODE_PORT, ProxyMode, ServiceSet, Via
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Endpoint
+from k8sdds.networks import find
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.parallel import in_threads
@@ -254,6 +255,7 @@ class Services:
         if workloads.find(cell.test).services(cell) is None or connection is None:
             return []
         node = self._between(slots).client.node
+        replaced = find(cell.network).replaces_kube_proxy(cell.network_options)
 
         def read() -> Counters | None:
             printed = self._on_node(node, translations.counters_command(connection))
@@ -265,8 +267,8 @@ class Services:
             after = None if before is None else read()
             seen: dict[str, Any] = {"service_unobserved": self.unobserved}
             if before is not None and after is not None:
-                seen = translations.evidence(connection, before, after)
-            return seen | {"proxy_mode": self.mode}
+                seen = translations.evidence(connection, before, after, replaced)
+            return seen | {"proxy_mode": None if replaced else self.mode}
 
         return [Compared(read, fields)]
 

@@ -57,6 +57,10 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
         yield from _unsupported_link(cell, can_switch)
     if cell.test == outage.NAME:
         yield from _unsupported_outage(cell, can_switch)
+    services = workloads.find(cell.test).services(cell)
+    if services and services.proxy and find(cell.network).replaces_kube_proxy(cell.network_options):
+        what = f"{label}: the network handles the Services, so no mode of kube-proxy can be measured"
+        yield what, "leave out proxy, or select `engine: kube-proxy` of the network"
     if cell.link.bond:
         what = f"{cell.link.bond.describe()}: k8sdds bonds links only in the lab"
         yield what, "remove `lag`, or use --testbed lab"

@@ -189,7 +189,7 @@ class ClusterSession(Session):
         proof = self._verifier.proof(trial.cell, slots)
         return {
             "mtu_bytes": pods[FIRST_PUBLISHER.name].mtu_bytes,
-            "engine": network.engine_title(options, on_cluster=True),
+            "engine": network.engine_title(options, on_cluster=True, by_others=self._switch is None),
             "engine_mode": engine.mode if engine else None,
             "fidelity": "real",
             "nodes": len(nodes),

@@ -112,8 +112,13 @@ def counters(printed: str) -> Counters:
     return Counters(by_rule, entries.get("tracked"), entries.get("translated"))
 
 
-def evidence(connection: Connection, before: Counters, after: Counters) -> dict[str, Any]:
-    """Return the translated connections between two readings, as fields of a measurement."""
+def evidence(
+    connection: Connection, before: Counters, after: Counters, replaced: bool = False
+) -> dict[str, Any]:
+    """Return the translated connections between two readings, as fields of a measurement.
+
+    `replaced`: the network may handle the Services. Then kube-proxy has translated none of these connections.
+    """
     if not after.tracked and after.by_rule is None:
         reason = "not readable" if after.tracked is None else "the node tracks no connection to the Service"
         return {"service_unobserved": f"connection tracking: {reason}"}
@@ -123,4 +128,6 @@ def evidence(connection: Connection, before: Counters, after: Counters) -> dict[
     counted = None
     if after.by_rule is not None and before.by_rule is not None:
         counted = after.by_rule - before.by_rule
+    if replaced and not counted and not after.translated:
+        return {"service_unobserved": "the network handles the Services, not kube-proxy"}
     return {"service_connections": counted, "service_tracked": after.translated}
