@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,19 +13,25 @@ from typing import Any
 from k8sdds.analysis import statistics
 from k8sdds.analysis.capacity import Bounds, Goal, Probe, Search
 from k8sdds.analysis.conditions import COMPARABLE, CONDITION, UNIT, describe
+from k8sdds.model.axis import axes
 from k8sdds.system.grouping import Row, grouped
-from k8sdds.workloads.capacity import RATE, SUBSCRIBERS, CapacityOptions
+from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
+from k8sdds.workloads.fleet_capacity import FleetCapacity, SearchOptions, options_type
 
-_VARIED = {RATE: (RATE,), SUBSCRIBERS: (SUBSCRIBERS, "nodes")}
+_VARIED = {RATE: (RATE,), SUBSCRIBERS: (SUBSCRIBERS, "nodes"), MEMBERS: (MEMBERS,)}
 """Columns that differ between the probes of a search: the lab has more nodes for more participants."""
 
 _COLUMNS = {
     RATE: ("capacity_per_s", "missed_per_s"),
     SUBSCRIBERS: ("capacity_subscribers", "missed_subscribers"),
+    MEMBERS: ("capacity_members", "missed_members"),
 }
 """Columns of `table` with the two ends of an interval, by what was searched."""
 
-_TITLE = ("payload_bytes", "transport", "reliability", SUBSCRIBERS, RATE)
+_GOAL = ("goal_loss_percent", "goal_matched_s")
+"""Columns of `table` with the goal."""
+_OF_SAMPLES = ("payload_bytes", "transport", "reliability", SUBSCRIBERS, RATE)
+_OF_FLEETS = ("middleware", "discovery", "fleet_processes", "publishers", SUBSCRIBERS)
 
 PERCENTILES = ("p50", "p90", "p99")
 
@@ -48,11 +55,11 @@ class Found:
     @property
     def title(self) -> str:
         """Its condition in short, such as `1 KiB, unicast, best-effort, 1 subscriber`."""
-        return describe({name: self.condition[name] for name in _TITLE})
+        return describe({name: self.condition[name] for name in title_columns(self.condition)})
 
     @property
     def searched(self) -> str:
-        """The column that is searched: `rate` or `subscribers`."""
+        """The column that is searched: `rate`, `subscribers` or `fleet_members`."""
         return searched_by(self.condition)
 
     @cached_property
@@ -100,8 +107,15 @@ def found(probes: Sequence[Row], repetitions: Any) -> list[Found]:
 
 
 def searched_by(row: Mapping[str, Any]) -> str:
-    """Return the column that the search of a row or condition varied: `rate` or `subscribers`."""
+    """Return the column that the search of a row or condition varied."""
+    if row["test"] == FleetCapacity.name:
+        return MEMBERS
     return SUBSCRIBERS if row["max_subscribers"] else RATE
+
+
+def title_columns(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the conditions that the title of a search always names."""
+    return _OF_FLEETS if searched_by(row) == MEMBERS else _OF_SAMPLES
 
 
 def bounds_of(row: Mapping[str, Any]) -> Bounds:
@@ -113,8 +127,9 @@ def table(searches: Sequence[Found], baseline: str | None) -> list[Row]:
     """Return a row for each search and goal: the capacity, its interval, and the overhead relative to the baseline.
 
     The capacity is between `capacity_per_s`, the highest rate that met the goal, and `missed_per_s`, the lowest that
-    missed it; or between `capacity_subscribers` and `missed_subscribers`. The other two are None. The overheads of
-    all ratios of two such brackets are between `bracket_low_percent` and `bracket_high_percent`.
+    missed it; or between `capacity_subscribers` and `missed_subscribers`, or `capacity_members` and `missed_members`,
+    with which a fleet has `capacity_participants` and `missed_participants`. The others are None. The overheads of all
+    ratios of two such brackets are between `bracket_low_percent` and `bracket_high_percent`.
     """
     base = {
         (*one.condition.values(), goal): bounds
@@ -125,9 +140,10 @@ def table(searches: Sequence[Found], baseline: str | None) -> list[Row]:
     return [
         {
             UNIT: one.network,
-            "goal_loss_percent": goal.loss_percent,
+            **dict(zip(_GOAL, (goal.loss_percent, goal.matched_s), strict=True)),
             **dict.fromkeys(itertools.chain(*_COLUMNS.values())),
             **dict(zip(_COLUMNS[one.searched], (bounds.low, bounds.high), strict=True)),
+            **_participants(one, bounds),
             "capacity_mbps": _mbps(one, bounds),
             "decided": one.search.is_decided(goal, one.probes),
             **_overhead(
@@ -149,11 +165,11 @@ def changes(a: Sequence[Row], b: Sequence[Row], match_networks: bool) -> list[Ro
     `bracket_ratio_high`. `overlapping` states whether they contain 1; None if an end of a bracket is unknown. It is no
     verdict, because a bracket contains the capacity with unknown probability.
     """
-    names = (UNIT, *COMPARABLE) if match_networks else COMPARABLE
-    known = {(row["goal_loss_percent"], *(row[name] for name in names)): row for row in a}
+    names = (*_GOAL, *((UNIT,) if match_networks else ()), *COMPARABLE)
+    known = {tuple(row[name] for name in names): row for row in a}
     rows = []
     for own in b:
-        other = known.get((own["goal_loss_percent"], *(own[name] for name in names)))
+        other = known.get(tuple(own[name] for name in names))
         if other is None:
             continue
         mine, base = bounds_of(own), bounds_of(other)
@@ -190,21 +206,40 @@ def _mbps(one: Found, bounds: Bounds) -> float | None:
     return bounds.low * float(one.condition["payload_bytes"] or 0) * 8e-6
 
 
-def _options(condition: Mapping[str, Any]) -> CapacityOptions | None:
+def _participants(one: Found, bounds: Bounds) -> Row:
+    """Return how many participants the fleets at both ends have; None of other searches."""
+    processes = processes_of(one.condition) if one.searched == MEMBERS else None
+    return {
+        f"{name}_participants": None if end is None or processes is None else int(end) * processes
+        for name, end in (("capacity", bounds.low), ("missed", bounds.high))
+    }
+
+
+def processes_of(row: Mapping[str, Any]) -> int | None:
+    """Return how many processes the fleet of a row or condition has in all pods; None if that is unknown."""
+    publishers, subscribers, in_pod = row["publishers"], row[SUBSCRIBERS], row["fleet_processes"]
+    return None if None in (publishers, subscribers, in_pod) else (publishers + subscribers) * in_pod
+
+
+def _options(condition: Mapping[str, Any]) -> SearchOptions | None:
     """Return the options of a search, which the tidy table has as text; None if they are damaged."""
-    names = CapacityOptions.model_fields
+    model = options_type(condition["test"])
     try:
-        given = {
-            name: json.loads(value) if isinstance(value, str) else value
-            for name, value in ((name, condition[name]) for name in names)
-        }
-        return CapacityOptions(
+        given = {name: _value(condition[axis.column]) for name, axis in axes(model).items()}
+        return model(
             **{name: value for name, value in given.items() if value is not None or name == "p99_ms"}
         )
     except ValueError:
         return None
 
 
+def _value(text: Any) -> Any:
+    """Return the value of an option: numbers as they are, lists from JSON, words as they are."""
+    with suppress(ValueError):
+        return json.loads(text) if isinstance(text, str) else text
+    return text
+
+
 def goal_of(row: Mapping[str, Any]) -> str:
     """Describe the goal of a row of `table`."""
-    return Goal(row["goal_loss_percent"], row["p99_ms"]).describe()
+    return Goal(row["goal_loss_percent"], row["p99_ms"], row["goal_matched_s"]).describe()

@@ -1,6 +1,7 @@
 """Search the capacity of a network: the highest rate at which goals on loss and delay are met. Pure.
 
-A search with a fixed rate finds the largest number of subscribers instead. The rest applies to both.
+A search with a fixed rate finds the largest number of subscribers instead, and a search of fleets the largest number of
+members that all match in time. The rest applies to all of them.
 
 Each trial at a rate is a probe. A search decides from all probes so far which rates come next. It follows MLRsearch
 (Multiple Loss Ratio Search, draft-ietf-bmwg-mlrsearch), which generalizes RFC 2544: short probes find the region, full
@@ -16,9 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds.workloads.capacity import RATE, SUBSCRIBERS, CapacityOptions
+from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
+from k8sdds.workloads.fleet_capacity import FleetCapacityOptions, SearchOptions
 
-UNITS = {RATE: "samples/s", SUBSCRIBERS: "subscribers"}
+UNITS = {RATE: "samples/s", SUBSCRIBERS: "subscribers", MEMBERS: "members per process"}
 """The units of what can be searched."""
 
 LATE_PERCENT = 1.0
@@ -30,7 +32,7 @@ MIN_SHORT_S = 0.5
 """Least length of a short probe: below, a trial mostly starts and ends."""
 MIN_SHORT_SAMPLES = 200
 """Samples of a short probe, unless a full one has fewer: one late sample must not exceed `LATE_PERCENT`."""
-MAX_GROWTH, MAX_GROWTH_OF_SUBSCRIBERS = 4.0, 2.0
+MAX_GROWTH, MAX_GROWTH_OF_PARTICIPANTS = 4.0, 2.0
 """Largest ratio of two successive values while one of the bounds is unknown. Too many participants discover each other
 slowly or not at all, and each such probe takes long."""
 DIGITS = 4
@@ -41,15 +43,19 @@ MAX_PROBES = 150
 
 @dataclass(frozen=True)
 class Goal:
-    """What is required at a rate."""
+    """What is required at a rate, or of a fleet."""
 
-    loss_percent: float
-    """Share of the samples due that the worst subscriber may miss."""
-    p99_ms: float | None
+    loss_percent: float | None = None
+    """Share of the samples due that the worst subscriber may miss; None of a fleet."""
+    p99_ms: float | None = None
     """Limit of the 99th percentile of the delay; None means no limit."""
+    matched_s: float | None = None
+    """Time in which all members of a fleet must match; None if the goal is not about fleets."""
 
     def describe(self) -> str:
-        """Describe the goal, such as `loss ≤ 0.5 %, p99 ≤ 10 ms`."""
+        """Describe the goal, such as `loss ≤ 0.5 %, p99 ≤ 10 ms` or `all matched in 2 s`."""
+        if self.loss_percent is None:
+            return f"all matched in {self.matched_s:g} s"
         delay = "" if self.p99_ms is None else f", p99 ≤ {self.p99_ms:g} ms"
         return f"loss ≤ {self.loss_percent:g} %{delay}"
 
@@ -59,11 +65,13 @@ class Probe:
     """A valid trial at a value of what is searched."""
 
     value: float
-    """The rate (0 for as fast as possible), or the number of subscribers."""
+    """The rate (0 for as fast as possible), or the number of subscribers or members."""
     duration_s: float
     undelivered_percent: float | None = None
     overdue_percent: float | None = None
     samples_per_s: float | None = None
+    matched_s: float | None = None
+    """When all members of a fleet had matched, also after a change; None if some did not."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any], searched: str) -> Probe:
@@ -74,13 +82,16 @@ class Probe:
             record["undelivered_percent"],
             record["overdue_percent"],
             record["samples_per_s"],
+            _matched_s(record),
         )
 
     def excess(self, goal: Goal) -> float:
         """Return the largest ratio of a measured share to the share that the goal accepts; above 1: missed.
 
-        A share that is unknown is not met.
+        A share that is unknown is not met. Of a goal of fleets, it is the ratio of the times.
         """
+        if goal.loss_percent is None:
+            return _over(self.matched_s, goal.matched_s or 0)
         loss = _over(self.undelivered_percent, goal.loss_percent)
         return loss if goal.p99_ms is None else max(loss, _over(self.overdue_percent, LATE_PERCENT))
 
@@ -129,11 +140,23 @@ class Search:
     latency_at_percent: tuple[float, ...] = ()
     """Shares of the capacity at which the latency is measured."""
     fixed_rate: float | None = None
-    """Rate of all probes, if the number of subscribers is searched; None if the rate is searched."""
+    """Rate of all probes, if the number of subscribers is searched; else None."""
+    searched: str = RATE
+    """The column with the values of the probes."""
 
     @classmethod
-    def of(cls, options: CapacityOptions, duration_s: float, trials: int, rate: float) -> Search:
-        """Return the search of a `test: capacity`; `rate` is that of all probes, if subscribers are searched."""
+    def of(cls, options: SearchOptions, duration_s: float, trials: int, rate: float) -> Search:
+        """Return the search of a test; `rate` is that of all probes, if subscribers are searched."""
+        if isinstance(options, FleetCapacityOptions):
+            return cls(
+                goals=tuple(Goal(matched_s=limit_s) for limit_s in sorted(options.matched_s)),
+                duration_s=duration_s,
+                trials=trials,
+                width=options.width_percent / 100,
+                lowest=1,
+                highest=options.max_members,
+                searched=options.searched,
+            )
         most = options.max_subscribers
         return cls(
             goals=tuple(Goal(loss, options.p99_ms) for loss in sorted(options.loss_percent)),
@@ -144,6 +167,7 @@ class Search:
             highest=most or options.max_rate,
             latency_at_percent=tuple(options.latency_at_percent),
             fixed_rate=rate if most else None,
+            searched=options.searched,
         )
 
     def next(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:
@@ -193,11 +217,13 @@ class Search:
 
     @property
     def _stages(self) -> tuple[_Stage, ...]:
-        return _Stage(min(self.duration_s, max(SHORT * self.duration_s, MIN_SHORT_S)), 1), self._full
+        short_s = min(self.duration_s, max(SHORT * self.duration_s, MIN_SHORT_S))
+        # A fleet needs the time in which it has to match.
+        return _Stage(self.duration_s if self.searched == MEMBERS else short_s, 1), self._full
 
     @property
     def _is_whole(self) -> bool:
-        return self.fixed_rate is not None
+        return self.searched != RATE
 
     def _is_narrow(self, bounds: Bounds) -> bool:
         low, high = bounds.low, bounds.high
@@ -255,7 +281,7 @@ class Search:
         first, second = nearest[:2]
         ratio = max(first, second) / min(first, second)
         return min(
-            max(ratio**2, (1 + self.width)), MAX_GROWTH_OF_SUBSCRIBERS if self._is_whole else MAX_GROWTH
+            max(ratio**2, (1 + self.width)), MAX_GROWTH_OF_PARTICIPANTS if self._is_whole else MAX_GROWTH
         )
 
     def _length(self, stage: _Stage, goal: Goal, value: float, probes: Sequence[Probe]) -> float:
@@ -320,6 +346,12 @@ def _is_missed(stage: _Stage, goal: Goal, probe: Probe) -> bool:
 
 def _is_full(stage: _Stage, probe: Probe) -> bool:
     return probe.duration_s >= stage.duration_s * (1 - 1e-9)
+
+
+def _matched_s(record: Mapping[str, Any]) -> float | None:
+    """Return when all pairs of a fleet had matched, also those of members that started late or again."""
+    times = [time for name in ("fleet_matched_s", "fleet_rematched_s") if (time := record[name]) is not None]
+    return None if record["unmatched_percent"] else max(times, default=None)
 
 
 def _over(percent: float | None, accepted: float) -> float:

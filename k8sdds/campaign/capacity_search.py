@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from k8sdds import workloads
 from k8sdds.analysis.capacity import UNITS, Probe, Search
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.trial_loop import Planner
-from k8sdds.model.trial import Cell, Trial
+from k8sdds.model.trial import AXES, Cell, Trial
 from k8sdds.results.record import TrialRecord
-from k8sdds.workloads.capacity import SUBSCRIBERS, options_of
+from k8sdds.workloads.fleet_capacity import search_options
 
 
 class CapacitySearch(Planner):
@@ -28,7 +29,7 @@ class CapacitySearch(Planner):
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
         number = 1 + max((record.repetition or 0 for record in attempts), default=0)
         return [
-            self._expansion.trial(_at(cell, value), number, str(attempts[0].testbed), duration_s)
+            self._expansion.trial(_probe(cell, value), number, str(attempts[0].testbed), duration_s)
             for cell, probes in self._probes(attempts)
             for value, duration_s in self._search(cell).next(probes)
         ]
@@ -40,20 +41,27 @@ class CapacitySearch(Planner):
             search = self._search(cell)
             bounds = search.bounds(search.goals[0], probes)
             low, high = ("?" if value is None else f"{value:,.0f}" for value in (bounds.low, bounds.high))
-            known.append(f"{cell.network_label} {low} – {high} {UNITS[options_of(cell).searched]}")
+            known.append(f"{self._name(cell)} {low} – {high} {UNITS[search.searched]}")
         return f"capacity so far: {', '.join(known)}" if known else ""
+
+    def _name(self, cell: Cell) -> str:
+        """Return the network of a search, with the settings in which it differs from others."""
+        others = self._expansion.searches
+        shared = [name for name in AXES if len({str(getattr(other, name)) for other in others}) == 1]
+        return ", ".join([cell.network_label, *cell.settings(without=("network", "test", *shared))])
 
     def _search(self, cell: Cell) -> Search:
         experiment = self._expansion.experiment
-        return Search.of(options_of(cell), experiment.duration_s, experiment.repetitions, cell.rate)
+        return Search.of(search_options(cell), experiment.duration_s, experiment.repetitions, cell.rate)
 
     def _probes(self, attempts: Sequence[TrialRecord]) -> list[tuple[Cell, list[Probe]]]:
         """Return the cells whose trials all have a valid attempt, with their probes; others are searched no further."""
         searches = []
         for cell in self._expansion.searches:
-            searched = options_of(cell).searched
+            searched = search_options(cell).searched
             ids = {
-                _at(cell, value).cell_id for value in {getattr(record, searched) or 0 for record in attempts}
+                _probe(cell, value).cell_id
+                for value in {getattr(record, searched) or 0 for record in attempts}
             }
             own = [record for record in attempts if record.cell_id in ids]
             valid = {record.trial_id: Probe.of(vars(record), searched) for record in own if record.valid}
@@ -62,6 +70,5 @@ class CapacitySearch(Planner):
         return searches
 
 
-def _at(cell: Cell, value: float) -> Cell:
-    searched = options_of(cell).searched
-    return cell.model_copy(update={searched: int(value) if searched == SUBSCRIBERS else value})
+def _probe(cell: Cell, value: float) -> Cell:
+    return workloads.find(cell.test).probe(cell, value)

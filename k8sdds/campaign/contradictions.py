@@ -83,7 +83,7 @@ def unsupported(cell: Cell) -> str | None:
         workload.unsupported(cell)
         or _unsupported_graph(cell, workload.runs_graphs, implementation)
         or (_unsupported_fleet(cell, implementation) if workload.starts_fleets else None)
-        or implementation.unsupported(cell)
+        or implementation.unsupported(workload.largest_cell(cell))
         or _unsupported_without_network(cell, implementation)
     )
     if reason:

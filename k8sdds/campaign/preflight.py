@@ -19,6 +19,7 @@ from k8sdds.model.trial import Cell, Trial
 from k8sdds.perftest import command
 from k8sdds.results import histograms
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
+from k8sdds.system.grouping import grouped
 from k8sdds.system.numbers import format_duration
 from k8sdds.testbeds import Testbed, core_layout
 from k8sdds.testbeds.selection import LAB
@@ -30,8 +31,8 @@ START_CPU_S, MATCH_CPU_S = 0.05, 0.001
 
 MAX_RATE_DIFFERENCE = 0.05
 """Largest difference between the rates of a recorded schedule and of a trial that needs no note, as a share."""
-SEARCH_TRIALS = (15, 35)
-"""Trials that a search for a capacity usually needs, with its measurements of the delay."""
+SEARCH_TRIALS, FLEET_TRIALS = (15, 35), (4, 20)
+"""Trials that a search for a capacity usually needs, with its measurements of the delay; those of one for a fleet."""
 
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
@@ -83,11 +84,10 @@ def contradictions(expansion: Expansion) -> list[Problem]:
         network = (cell.network, str(cell.network_options))
         if labels.setdefault(cell.network_label, network) != network:
             add(f"two different networks are labeled {cell.network_label!r}", "give each a label of its own")
-    searches = [cell for cell in expansion.cells if workloads.find(cell.test).largest_cell(cell) != cell]
-    # The number of nodes also grows with that of subscribers, so it does not tell two searches apart.
-    if len({cell.model_copy(update={"nodes": None}).cell_id for cell in searches}) < len(searches):
+    if len({_searched_alike(cell) for cell in expansion.searches}) < len(expansion.searches):
         add(
-            "two searches for the number of subscribers differ only in `nodes`",
+            "two searches differ only in what they set: in `nodes` with max_subscribers, or in `members` of the"
+            " first probe",
             "search them in two experiments",
         )
     if expansion.experiment.baseline not in labels:
@@ -108,6 +108,14 @@ def contradictions(expansion: Expansion) -> list[Problem]:
                 "leave it out, and set width_percent of the test",
             )
     return list(problems.values())
+
+
+def _searched_alike(cell: Cell) -> str:
+    """Return the same text for the cells of searches that would share probes."""
+    largest = workloads.find(cell.test).largest_cell(cell)
+    # The number of nodes also grows with that of subscribers, so it does not tell two searches apart.
+    nodes = cell.nodes if largest.subscribers == cell.subscribers else None
+    return largest.model_copy(update={"nodes": nodes}).cell_id
 
 
 def _wrong_lengths(cell: Cell, duration_s: float) -> Iterator[tuple[str, str]]:
@@ -132,7 +140,7 @@ def _needed_s(cell: Cell) -> Iterator[tuple[float, str]]:
             f"{cell.link.describe()}: the first outage ends after {first_s:g} s, later than the measured interval",
         )
     least_s = workloads.find(cell.test).least_s(cell)
-    yield least_s, f"{cell.describe()}: the outage and what follows it need {least_s:g} s"
+    yield least_s, f"{cell.describe()}: the events of the test need {least_s:g} s"
 
 
 def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
@@ -227,14 +235,21 @@ def _cut_schedules(expansion: Expansion) -> list[str]:
 
 
 def _searches(expansion: Expansion, cores: int | None) -> list[str]:
-    searches = len(expansion.searches)
-    if not searches:
-        return []
-    least, most = (searches * number * trial_s(expansion, cores) / 60 for number in SEARCH_TRIALS)
-    return [
-        f"searching a capacity adds trials while it runs, usually {SEARCH_TRIALS[0]} to {SEARCH_TRIALS[1]} for each of"
-        f" {searches} {'search' if searches == 1 else 'searches'}: {math.floor(least)} to {math.ceil(most)} min"
-    ]
+    notes = []
+    for usual, cells in grouped(expansion.searches, _usual_trials).items():
+        searches, minutes = (
+            len(cells),
+            [number * len(cells) * trial_s(expansion, cores) / 60 for number in usual],
+        )
+        notes.append(
+            f"searching a capacity adds trials while it runs, usually {usual[0]} to {usual[1]} for each of {searches}"
+            f" {'search' if searches == 1 else 'searches'}: {math.floor(minutes[0])} to {math.ceil(minutes[1])} min"
+        )
+    return notes
+
+
+def _usual_trials(cell: Cell) -> tuple[int, int]:
+    return FLEET_TRIALS if workloads.find(cell.test).starts_fleets else SEARCH_TRIALS
 
 
 def estimate_s(expansion: Expansion, cores: int | None = None) -> float:
@@ -244,7 +259,7 @@ def estimate_s(expansion: Expansion, cores: int | None = None) -> float:
     """
     if expansion.search:
         return expansion.search.max_trials * trial_s(expansion, cores)
-    added = len(expansion.searches) * sum(SEARCH_TRIALS) / 2
+    added = sum(fmean(_usual_trials(cell)) for cell in expansion.searches)
     return (len(expansion.trials("")) + added) * trial_s(expansion, cores)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis.capacities import searched_by
+from k8sdds.analysis.capacities import searched_by, title_columns
 from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
 from k8sdds.analysis.conditions import describe
@@ -94,7 +94,7 @@ def _capacity_cells(row: Row) -> list[str]:
     if row["ratio"] is not None:
         bounds = (100 * (row[name] - 1) for name in ("ratio", "bracket_ratio_low", "bracket_ratio_high"))
         change = formats.percent(*bounds)
-    cell = f"{row['network']}, {describe({name: row[name] for name in ('payload_bytes', 'rate')})}, {row['goal']}"
+    cell = f"{row['network']}, {describe({name: row[name] for name in title_columns(row)})}, {row['goal']}"
     overlap = {True: "overlap", False: "do not overlap", None: "unknown"}[row["overlapping"]]
     return [cell, *(f"{bracket} {UNITS[searched]}" for bracket in brackets), change, overlap]
 

@@ -16,7 +16,7 @@ from k8sdds.system.grouping import Row, grouped
 from k8sdds.system.numbers import count as count
 from k8sdds.system.numbers import fixed as fixed
 from k8sdds.system.numbers import number as number
-from k8sdds.workloads.capacity import SUBSCRIBERS
+from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
 
 
 def percent(
@@ -96,7 +96,11 @@ def detectable(value: float | None) -> str:
 def capacity(row: dict[str, Any]) -> str:
     """Return the bracket of a capacity, such as `between 12,400 and 13,000 samples/s`, and its overhead if known."""
     searched, bounds = capacities.searched_by(row), capacities.bounds_of(row)
-    low, high = (with_unit(searched, value) for value in (bounds.low, bounds.high))
+    ends = ((bounds.low, row["capacity_participants"]), (bounds.high, row["missed_participants"]))
+    low, high = (
+        with_unit(searched, value) + (f" ({participants:,} participants)" if participants else "")
+        for value, participants in ends
+    )
     match bounds.low, bounds.high:
         case None, None:
             text = "unknown: the search has no result yet"
@@ -104,7 +108,7 @@ def capacity(row: dict[str, Any]) -> str:
             text = f"not met at {high}, the smallest value with a result"
         case _, None:
             text = f"at least {low}"
-        case _ if searched == SUBSCRIBERS:
+        case _ if searched != RATE:
             text = f"{low}, missed with {searched_value(searched, bounds.high)}"
         case _:
             text = f"between {searched_value(searched, bounds.low)} and {high}"
@@ -118,13 +122,16 @@ def capacity(row: dict[str, Any]) -> str:
 
 def with_unit(searched: str, value: float | None) -> str:
     """Return a value of what a capacity search searches with its unit: `12,340 samples/s`, `1 subscriber`."""
-    unit = UNITS[searched].removesuffix("s") if searched == SUBSCRIBERS and value == 1 else UNITS[searched]
-    return f"{searched_value(searched, value)} {unit}"
+    unit = _ONE.get(searched) if value == 1 else None
+    return f"{searched_value(searched, value)} {unit or UNITS[searched]}"
+
+
+_ONE = {SUBSCRIBERS: "subscriber", MEMBERS: "member per process"}
 
 
 def searched_value(searched: str, value: float | None) -> str:
-    """Return a value of what a capacity search searches: a rate, or a whole number of subscribers."""
-    return f"{value:,.0f}" if searched == SUBSCRIBERS and value is not None else rate(value)
+    """Return a value of what a capacity search searches: a rate, or a whole number."""
+    return f"{value:,.0f}" if searched != RATE and value is not None else rate(value)
 
 
 def rate(value: float | None) -> str:

@@ -15,6 +15,7 @@ from k8sdds.report import (
     document,
     explore,
     fact_tables,
+    fleets,
     formats,
     memory_paths,
     profiles,
@@ -165,6 +166,7 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
             for name in drawn
         ),
         Section("memory", "Shared memory between pods", memory_paths.tables(content)),
+        Section("fleets", "Fleets", fleets.tables(content)),
         Section("cpu-limits", "CPU limits of pods", cpu_limits.tables(content)),
         Section("runs", "Single runs", [one.table for one in tables.single_runs(content)]),
         Section("contrasts", "Settings compared within each network", tables.contrasts(content)),

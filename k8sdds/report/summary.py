@@ -53,13 +53,12 @@ def answer(content: Content) -> list[Statement]:
 
 def _capacities(content: Content) -> list[Statement]:
     """Return one statement per condition of the capacity searches, with a sentence per goal."""
-    # A title contains what distinguishes the searches, and always these four.
-    always = ("payload_bytes", "transport", "reliability", "rate")
-    shown = [
-        name for name in CONDITION if name in always or len({row[name] for row in content.capacities}) > 1
-    ]
     groups: dict[str, dict[str, list[str]]] = {}
     for row in content.capacities:
+        # A title contains what distinguishes the searches, and always these.
+        always = capacities.title_columns(row)
+        alike = [other for other in content.capacities if capacities.title_columns(other) == always]
+        shown = [name for name in CONDITION if name in always or len({other[name] for other in alike}) > 1]
         lead = formats.capital(f"capacity, {describe({name: row[name] for name in shown})}")
         found = groups.setdefault(lead, {}).setdefault(capacities.goal_of(row), [])
         found.append(f"{row[UNIT]} {formats.capacity(row)}")

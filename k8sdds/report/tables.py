@@ -18,7 +18,7 @@ from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row, by_columns, grouped
 from k8sdds.workloads import HEADLINES, of_metric
-from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
+from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
 
 Place = TypeVar("Place")
 
@@ -157,6 +157,7 @@ def capacities(content: Content) -> list[Table]:
 _ENDS = {
     RATE: ("highest rate", "lowest rate"),
     SUBSCRIBERS: ("largest number of subscribers", "smallest number"),
+    MEMBERS: ("largest number of members", "smallest number"),
 }
 """What the two ends of an interval are, by what was searched."""
 
@@ -172,6 +173,11 @@ def _capacities(content: Content, searches: list[Found]) -> Table:
         shares = [_delays(delays.get(share)) for share in search.latency_at_percent]
         rows.append([network(content, one.network), *map(_bracket, own), *shares])
     largest, least = _ENDS[first.searched]
+    below = (
+        f" · p99 and, small, p50 of the delay in µs at shares of the capacity for {search.goals[0].describe()}"
+        if search.latency_at_percent
+        else ""
+    )
     return Table(
         f"Capacity in {UNITS[first.searched]}: {first.title}",
         ["network", *(goal.describe() for goal in search.goals),
@@ -179,8 +185,7 @@ def _capacities(content: Content, searches: list[Found]) -> Table:
         rows,
         f"{content.testbed} · {largest} at which most of {search.trials} trials of"
         f" {search.duration_s:g} s met the goal – {least} at which most missed it; small: overhead in % relative to"
-        f" {content.baseline}, with the range of all ratios of the two brackets · p99 and, small, p50 of the delay in"
-        f" µs at shares of the capacity for {search.goals[0].describe()}.",
+        f" {content.baseline}, with the range of all ratios of the two brackets{below}.",
     )  # fmt: skip
 
 
@@ -189,7 +194,11 @@ def _bracket(row: Row) -> Cell:
     low, high = (formats.searched_value(searched, value) for value in (bounds.low, bounds.high))
     overhead = (row["overhead_percent"], row["bracket_low_percent"], row["bracket_high_percent"])
     text = f"{low} – {high}" + ("" if row["decided"] else " (undecided)")
-    return Cell(text, "" if overhead[0] is None else formats.percent(*overhead))
+    small = [] if overhead[0] is None else [formats.percent(*overhead)]
+    if searched == MEMBERS:
+        ends = (row["capacity_participants"], row["missed_participants"])
+        small.insert(0, " – ".join(formats.searched_value(searched, end) for end in ends) + " participants")
+    return Cell(text, ", ".join(small))
 
 
 def _delays(row: Row | None) -> Cell:

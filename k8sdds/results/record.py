@@ -88,6 +88,9 @@ class Subject(BaseModel):
         "Requested time of that; missing: in the middle of the time before `fleet_steady_s`", only=SOME_TESTS)
     fleet_index_limit: int | None = column("cell", "experiment",
         "Last participant index that members use and search; missing: as many as there are", only=SOME_TESTS)
+    fleet_accepted_s: list[float] | None = column("cell", "experiment",
+        "Accepted times of a fleet to match, for each of which the largest is searched", only=SOME_TESTS)
+    fleet_max_members: int | None = column("cell", "experiment", "Most members in each process that a search probes", only=SOME_TESTS)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
     outage_what: str | None = column("cell", "experiment", "What failed: `link`, `lossy`, `server`, `pod`, `agent` or `address`", only=SOME_TESTS)

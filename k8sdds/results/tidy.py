@@ -74,7 +74,7 @@ def with_text(row: Row) -> Row:
 
 ELSEWHERE = "in another repetition, "
 """Start of the reason why `best` leaves a metric null that a trial has: another trial of its cell does not have it."""
-SEARCHES = ("capacity",)
+SEARCHES = ("capacity", "fleet-capacity")
 """Tests whose trials are probes of a search. Their result is that of the search, never a mean of trials."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from k8sdds.model.axis import Axis, axes
 from k8sdds.workloads.capacity import Capacity
 from k8sdds.workloads.discovery import Discovery
+from k8sdds.workloads.fleet_capacity import FleetCapacity
 from k8sdds.workloads.graph import GraphTest
 from k8sdds.workloads.http import HttpRequests
 from k8sdds.workloads.iperf3 import TcpStream, UdpStream
@@ -61,6 +62,7 @@ WORKLOADS: dict[str, Workload] = {
         Ping(),
         PodStart(),
         Capacity(),
+        FleetCapacity(),
     )
 }
 """Workloads by name, in the order used in reports. If several workloads yield a metric, the first one reports it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -27,7 +27,11 @@ MIN_RATE = 10.0
 
 RATE: Final = "rate"
 SUBSCRIBERS: Final = "subscribers"
+MEMBERS: Final = "fleet_members"
 """What can be searched: the columns of trials with the values of its probes."""
+
+Width = Annotated[float, Axis(WORKLOAD, lambda v: f"intervals of {v:g} %"), Field(ge=1, le=50)]
+WIDTH: Any = Field(default=5, description="the search ends when an interval is at most this wide")
 
 
 class CapacityOptions(Strict):
@@ -46,9 +50,7 @@ class CapacityOptions(Strict):
     p99_ms: Annotated[float | None, Axis(WORKLOAD, lambda v: f"p99 ≤ {v:g} ms")] = Field(
         default=10, gt=0, description="accepted 99th percentile of the delay in ms; `null`: any delay"
     )
-    width_percent: Annotated[float, Axis(WORKLOAD, lambda v: f"intervals of {v:g} %")] = Field(
-        default=5, ge=1, le=50, description="the search ends when an interval is at most this wide"
-    )
+    width_percent: Width = WIDTH
     max_subscribers: Annotated[int | None, Axis(WORKLOAD, lambda v: f"at most {v:g} subscribers")] = Field(
         default=None,
         ge=2,
@@ -122,7 +124,11 @@ class Capacity(Paced):
 
     def largest_cell(self, cell: Cell) -> Cell:
         most = options_of(cell).max_subscribers
-        return cell.model_copy(update={SUBSCRIBERS: most}) if most else cell
+        return self.probe(cell, most) if most else cell
+
+    def probe(self, cell: Cell, value: float) -> Cell:
+        searched = options_of(cell).searched
+        return cell.model_copy(update={searched: int(value) if searched == SUBSCRIBERS else value})
 
     def is_result(self, failure: Reason, outputs: TrialOutputs) -> bool:
         cell = outputs.trial.cell

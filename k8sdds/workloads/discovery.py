@@ -18,6 +18,7 @@ from k8sdds.results import aggregate
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.numbers import number
 from k8sdds.system.strict import Strict, mistake
+from k8sdds.workloads.capacity import MEMBERS
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import Workload
 
@@ -41,16 +42,19 @@ _OF_NODE = ("host", "baremetal")
 """Networks whose pods use the interfaces of their node."""
 
 
+Members = Annotated[
+    int, Axis(WORKLOAD, lambda v: f"{v} per process", column=MEMBERS), Field(ge=1, le=MAX_MEMBERS)
+]
+
+
 class DiscoveryOptions(Strict):
     """Options of the discovery test."""
 
     processes: Annotated[
         int, Axis(WORKLOAD, lambda v: f"{v} processes per pod", column="fleet_processes")
     ] = Field(default=1, ge=1, le=MAX_MEMBERS, description="number of processes in each pod")
-    members: Annotated[int, Axis(WORKLOAD, lambda v: f"{v} per process", column="fleet_members")] = Field(
+    members: Members = Field(
         default=10,
-        ge=1,
-        le=MAX_MEMBERS,
         description="number of members in each process: DDS participants, or sessions of Zenoh",
     )
     start_s: Annotated[
@@ -91,7 +95,7 @@ class Discovery(Workload):
     """How long the publishing and the subscribing members of a fleet take to find each other, and what that costs."""
 
     name = "discovery"
-    options: type[Strict] = DiscoveryOptions
+    options: type[DiscoveryOptions] = DiscoveryOptions
     metrics: tuple[str, ...] = (
         "fleet_matched_s", "unmatched_percent", "fleet_p50_s", "fleet_first_s", "fleet_rematched_s", "fleet_packets",
         "fleet_bytes", "fleet_cpu_s", "steady_packets_per_s", "steady_cpu_percent", "member_memory_bytes",
@@ -108,8 +112,8 @@ class Discovery(Workload):
 
     @override
     def unsupported(self, cell: Cell) -> str | None:
-        options = DiscoveryOptions(**cell.test_options)
-        most = fleet_of(cell).of(max(cell.publishers, cell.subscribers))
+        options = self.options(**cell.test_options)
+        most = fleet_of(cell, options).of(max(cell.publishers, cell.subscribers))
         if most > MAX_MEMBERS:
             return f"a fleet has at most {MAX_MEMBERS} members of a role, not {most}: lower processes, members or pods"
         if not cell.uses_network:
@@ -123,7 +127,7 @@ class Discovery(Workload):
 
     @override
     def least_s(self, cell: Cell) -> float:
-        options = DiscoveryOptions(**cell.test_options)
+        options = self.options(**cell.test_options)
         return max(options.change_s or 0, options.start_s) + options.steady_s + 1
 
     @override
@@ -132,7 +136,7 @@ class Discovery(Workload):
 
     @override
     def load(self, cell: Cell) -> Load:
-        return Load(fleet=fleet_of(cell))
+        return Load(fleet=self._fleet(cell))
 
     @override
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
@@ -140,7 +144,7 @@ class Discovery(Workload):
         processes = [process for own in reports.values() for process in own]
         if not processes or None in outputs.summaries.values():
             return
-        fleet = fleet_of(trial.cell)
+        fleet = self._fleet(trial.cell)
         found, changed = (
             _Pairs.of(one.found for one in processes),
             _Pairs.of(one.changed for one in processes),
@@ -165,12 +169,12 @@ class Discovery(Workload):
 
     @override
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        reports = _reports(outputs)
+        reports, in_pod = _reports(outputs), self._fleet(outputs.trial.cell).of(1)
         for participant, own in reports.items():
-            if sum(one.members for one in own if not one.killed) != fleet_of(outputs.trial.cell).of(1):
+            if sum(one.members for one in own if not one.killed) != in_pod:
                 return Reason("no-report", f"{participant} did not report all members of its processes")
         processes = [process for own in reports.values() for process in own]
-        if not any(one.found.matched for one in processes) and not _heard(outputs):
+        if not any(one.found.matched for one in processes) and not _heard(outputs, in_pod):
             errors = [failure.error for one in processes for failure in one.failures]
             return Reason(NO_MATCH, f"no members matched{f': {errors[0]}' if errors else ''}")
         return None
@@ -183,6 +187,9 @@ class Discovery(Workload):
         if record.fleet_matched_s is None:
             return matched
         return f"{matched}, the last one after {number(record.fleet_matched_s)} s"
+
+    def _fleet(self, cell: Cell) -> Fleet:
+        return fleet_of(cell, self.options(**cell.test_options))
 
 
 @dataclass(frozen=True)
@@ -208,9 +215,8 @@ class _Pairs:
         return self.last_s if self.pairs == self.matched else None
 
 
-def fleet_of(cell: Cell) -> Fleet:
-    """Return what each participant of a cell starts."""
-    options = DiscoveryOptions(**cell.test_options)
+def fleet_of(cell: Cell, options: DiscoveryOptions) -> Fleet:
+    """Return what each participant of a cell with these options of its test starts."""
     in_pod = options.processes * options.members
     count = {"late": 1, "restart-process": options.members, "restart-pod": in_pod}.get(options.change)
     return Fleet(
@@ -236,9 +242,8 @@ def _reports(outputs: TrialOutputs) -> dict[Participant, list[FleetProcess]]:
     }
 
 
-def _heard(outputs: TrialOutputs) -> bool:
+def _heard(outputs: TrialOutputs, in_pod: int) -> bool:
     """Return whether each pod got a packet for each of its members: too many members are a reason to find none."""
-    in_pod = fleet_of(outputs.trial.cell).of(1)
     return all(one is not None and one.received_packets >= in_pod for one in _traffic(outputs, "traffic"))
 
 

@@ -74,6 +74,10 @@ class Workload(Protocol):
         """Return the cell with the most participants that a search adds to this one; by default itself."""
         return cell
 
+    def probe(self, cell: Cell, value: float) -> Cell:
+        """Return the cell of a search's probe at a value of what it searches."""
+        return cell
+
     def is_result(self, failure: Reason, outputs: TrialOutputs) -> bool:
         """Return whether a failure of the participants is a result: the attempt is valid."""
         return False

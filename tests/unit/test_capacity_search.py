@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from k8sdds.analysis.capacity import Probe
 from k8sdds.campaign import start
 from k8sdds.campaign.capacity_search import CapacitySearch
 from k8sdds.campaign.expansion import expand
@@ -28,6 +29,17 @@ CAPACITY = {"host": 20_000.0, "kube-router": 15_000.0}
 """Samples per second that a publisher sends to all subscribers together."""
 
 SUBSCRIBERS = {"test": {"name": "capacity", "max_subscribers": 40}, "rate": 1000}
+LARGEST = {"host": 20, "kube-router": 15}
+"""Members in each of two processes per pod that match within a second; beyond, they do not match."""
+MEMBERS = {
+    "test": {
+        "name": "fleet-capacity",
+        "processes": 2,
+        "matched_s": [0.5, 1],
+        "max_members": 40,
+        "steady_s": 0.1,
+    }
+}
 
 
 def experiment(**sweep: Any) -> Experiment:
@@ -42,7 +54,11 @@ def measured(trial: Trial, valid: bool = True) -> TrialRecord:
         "trial_id": trial.trial_id, "cell_id": cell.cell_id, "testbed": trial.testbed, "attempt": 1,
         "valid": valid, **description(trial),
     }  # fmt: skip
-    if cell.rate:
+    if cell.test == "fleet-capacity":
+        members, largest = values["fleet_members"], LARGEST[cell.network]
+        values |= {"fleet_matched_s": members / largest if members <= largest else None}
+        values |= {"unmatched_percent": 0.0 if members <= largest else 25.0}
+    elif cell.rate:
         lost = max(0.0, 100 * (1 - capacity / (cell.rate * cell.subscribers)))
         values |= {"undelivered_percent": lost, "overdue_percent": 0.0 if not lost else 80.0}
     else:
@@ -66,6 +82,7 @@ def rounds_of(whole: Experiment) -> list[list[TrialRecord]]:
         ({"test": ["capacity", "throughput"], "networks": ["host"]}, True,
          "capacity host 0 ×1, " + ", ".join(["throughput host 0 ×1"] * 3)),
         (SUBSCRIBERS, True, "capacity host 1000 ×1, capacity kube-router 1000 ×1"),
+        (MEMBERS, True, "fleet-capacity host 0 ×1, fleet-capacity kube-router 0 ×1"),
     ],
 )  # fmt: skip
 def test_the_campaign_starts_with_one_trial_per_search(
@@ -78,9 +95,10 @@ def test_the_campaign_starts_with_one_trial_per_search(
     assert tuple(name for name, workload in WORKLOADS.items() if workload.finds_capacity) == tidy.SEARCHES
 
 
-def test_a_search_for_subscribers_is_checked_with_the_largest_number() -> None:
-    checked = every_trial(expand(experiment(networks=["host"], **SUBSCRIBERS)), "lab")
-    assert [trial.cell.subscribers for trial in checked] == [1, 40]
+@pytest.mark.parametrize(("sweep", "column"), [(SUBSCRIBERS, "subscribers"), (MEMBERS, "fleet_members")])
+def test_a_search_for_a_number_is_checked_with_the_largest(sweep: dict[str, Any], column: str) -> None:
+    checked = every_trial(expand(experiment(networks=["host"], **sweep)), "lab")
+    assert [description(trial)[column] for trial in checked] == [1, 40]
 
 
 def test_probes_of_all_networks_share_a_repetition_and_have_ids_of_their_own() -> None:
@@ -91,7 +109,7 @@ def test_probes_of_all_networks_share_a_repetition_and_have_ids_of_their_own() -
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize("sweep", [{}, SUBSCRIBERS])
+@pytest.mark.parametrize("sweep", [{}, SUBSCRIBERS, MEMBERS])
 def test_a_search_continues_alike_after_an_interruption(sweep: dict[str, Any]) -> None:
     whole = experiment(**sweep)
     rounds = rounds_of(whole)
@@ -123,6 +141,22 @@ def test_the_status_names_what_is_known_of_each_network() -> None:
     ) <= 32
 
 
+def test_the_status_tells_the_searches_of_a_network_apart() -> None:
+    whole = experiment(networks=["host"], middleware=["cyclonedds", "fastdds"], **MEMBERS)
+    rounds = rounds_of(whole)
+    assert CapacitySearch(expand(whole)).status([record for done in rounds for record in done]) == (
+        "capacity so far: host 10 – 11 members per process, host, fastdds 10 – 11 members per process"
+    )
+
+
+def test_a_fleet_that_matched_except_after_its_change_misses_the_goal() -> None:
+    (trial, _) = expand(experiment(**MEMBERS)).trials("lab")
+    values = vars(measured(trial)) | {"fleet_matched_s": 0.2}
+    for unmatched, again_s, expected in ((0, None, 0.2), (0, 0.7, 0.7), (3, None, None)):
+        values |= {"unmatched_percent": unmatched, "fleet_rematched_s": again_s}
+        assert Probe.of(values, "fleet_members").matched_s == expected
+
+
 def test_two_searches_of_a_network_do_not_share_probes() -> None:
     both = experiment(networks=["host"], payload_bytes=[64, 1024])
     first = [measured(trial) for trial in expand(both).trials("lab")]
@@ -140,8 +174,16 @@ def test_two_searches_of_a_network_do_not_share_probes() -> None:
         (SUBSCRIBERS | {"subscribers": 8}, "leave out `subscribers`"),
         (SUBSCRIBERS | {"transport": "shared-memory"}, "leave out max_subscribers"),
         (SUBSCRIBERS | {"placement": {"pub0": 0, "sub": 1}}, "needs a placement by name"),
-        (SUBSCRIBERS | {"nodes": [2, 4]}, "differ only in `nodes`"),
+        (SUBSCRIBERS | {"nodes": [2, 4]}, "two searches differ only in what they set: in `nodes`"),
+        (
+            MEMBERS | {"test": [MEMBERS["test"], MEMBERS["test"] | {"members": 4}]},
+            "or in `members` of the first probe",
+        ),
         ({"middleware": "connext"}, "RTI PerfTest does not time samples"),
+        (MEMBERS, "the events of the test need 2.1 s"),
+        (MEMBERS | {"publishers": 20}, "at most 1000 members of a role, not 1600"),
+        (MEMBERS | {"publishers": 2, "middleware": "zenoh"}, "a port for each of 100 publishing members"),
+        (MEMBERS | {"rate": 10}, "have no rate"),
     ],
 )
 def test_a_sweep_that_contradicts_its_search_is_refused(sweep: dict[str, Any], message: str) -> None:
@@ -151,25 +193,36 @@ def test_a_sweep_that_contradicts_its_search_is_refused(sweep: dict[str, Any], m
     assert any(message in problem.what for problem in problems)
 
 
+def test_searches_for_members_may_differ_in_their_nodes() -> None:
+    sweeps = [SWEEP | MEMBERS | {"nodes": number} for number in (2, 4)]
+    whole = expand(Experiment(name="capacity", repetitions=3, duration_s=4, sweeps=sweeps, baseline="host"))
+    assert contradictions(whole) == []
+    assert len(whole.searches) == 4
+
+
 def test_the_announcement_states_that_trials_are_added() -> None:
     (note,) = notes(expand(experiment()))
-    assert "for each of 2 searches: 1 to 4 min" in note
+    assert "usually 15 to 35 for each of 2 searches: 1 to 4 min" in note
+    (note,) = notes(expand(experiment(**MEMBERS)))
+    assert "usually 4 to 20 for each of 2 searches: 0 to 2 min" in note
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("test", "message"),
     [
-        ("loss_percent: [0, 0]", "listed twice"),
-        ("loss_percent: [100]", "less than 100"),
-        ("{min_rate: 100, max_rate: 10}", "above max_rate"),
-        ("{max_subscribers: 8, max_rate: 10}", "leave them out"),
-        ("max_subscribers: 1", "max_subscribers"),
-        ("width: 5", "width_percent"),
+        ("capacity, loss_percent: [0, 0]", "listed twice"),
+        ("capacity, loss_percent: [100]", "less than 100"),
+        ("capacity, min_rate: 100, max_rate: 10", "above max_rate"),
+        ("capacity, max_subscribers: 8, max_rate: 10", "leave them out"),
+        ("capacity, max_subscribers: 1", "max_subscribers"),
+        ("capacity, width: 5", "width_percent"),
+        ("fleet-capacity, matched_s: [1, 1]", "listed twice"),
+        ("fleet-capacity, members: 9, max_members: 8", "above max_members 8"),
+        ("fleet-capacity, loss_percent: 0", "loss_percent"),
     ],
 )
-def test_a_mistake_in_the_options_is_explained(tmp_path: Any, options: str, message: str) -> None:
+def test_a_mistake_in_the_options_is_explained(tmp_path: Any, test: str, message: str) -> None:
     path = tmp_path / "mine.yaml"
-    inner = options.strip("{}")
-    path.write_text(f"name: mine\nsweeps:\n- networks: host\n  test: {{name: capacity, {inner}}}\n")
+    path.write_text(f"name: mine\nsweeps:\n- networks: host\n  test: {{name: {test}}}\n")
     with pytest.raises(InputError, match=message):
         load(str(path))

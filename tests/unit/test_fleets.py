@@ -13,7 +13,7 @@ from k8sdds.campaign import contradictions
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.perftest import command
 from k8sdds.workloads import find
-from k8sdds.workloads.discovery import MAX_MEMBERS, fleet_of
+from k8sdds.workloads.discovery import MAX_MEMBERS
 from tests.unit.test_attempt import Recording
 
 
@@ -122,7 +122,7 @@ def test_a_damaged_report_counts_as_missing(recording: Recording, damage: str) -
 )
 def test_the_program_gets_what_the_options_state(options: dict[str, Any], expected: list[str]) -> None:
     trial = Trial(cell=cell(options, publishers=2), testbed="lab", repetition=0, duration_s=20, warmup_s=0)
-    argv = command.fleet_options(trial, fleet_of(trial.cell))
+    argv = command.fleet_options(trial, find("discovery").load(trial.cell).fleet)
     assert " ".join(expected) in " ".join(argv)
 
 

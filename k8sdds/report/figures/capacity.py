@@ -1,4 +1,4 @@
-"""Draw the delay by offered rate, or number of subscribers, of capacity searches, with the knee of each network."""
+"""Draw what capacity searches measured by what they searched, such as the delay by offered rate, with each knee."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from k8sdds.analysis import capacities
 from k8sdds.analysis.capacities import Found
 from k8sdds.analysis.capacity import Probe
 from k8sdds.networks.network import NetworkColor
@@ -16,17 +17,21 @@ from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, Figure, grid, save,
 from k8sdds.report.figures.estimates import Limits, Styles, scale
 from k8sdds.report.theme import MUTED, network_colors
 from k8sdds.system.grouping import grouped
-from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
+from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_AXES = {RATE: ("rate", "offered samples/s"), SUBSCRIBERS: ("number of subscribers", "subscribers")}
-"""What the delay is drawn by in words, and the label of its axis, by what was searched."""
+_AXES = {
+    RATE: ("rate", "offered samples/s"),
+    SUBSCRIBERS: ("number of subscribers", "subscribers"),
+    MEMBERS: ("number of members", "members per process"),
+}
+"""What is drawn by in words, and the label of its axis, by what was searched."""
 
 
 def draw(content: Content, folder: Path) -> list[Figure]:
-    """Draw one figure per condition: p99 of the delay by what was searched, with the capacity of each network."""
+    """Draw one figure per condition: the measured times by what was searched, with the capacity of each network."""
     groups = grouped(filter(_drawn, content.searches), lambda one: tuple(one.condition.values()))
     order = content.networks.index
     return [
@@ -36,7 +41,9 @@ def draw(content: Content, folder: Path) -> list[Figure]:
 
 
 def _drawn(one: Found) -> list[tuple[Probe, float]]:
-    """Return the probes of a search with p99 of their delay in ms; of too few samples, the maximum."""
+    """Return the probes of a search with p99 of their delay in ms, of too few samples the maximum; or the time in s."""
+    if one.searched == MEMBERS:
+        return [(probe, probe.matched_s) for probe in one.probes if probe.value and probe.matched_s]
     delays = (row["delay_p99_us"] or row["delay_max_us"] or 0.0 for row in one.trials)
     return [
         (probe, delay / 1000)
@@ -48,28 +55,32 @@ def _drawn(one: Found) -> list[tuple[Probe, float]]:
 def _figure(content: Content, searches: Sequence[Found], folder: Path, index: int) -> Figure:
     first = searches[0]
     offered, label = _AXES[first.searched]
+    is_fleet = first.searched == MEMBERS
+    what, topic, unit = (
+        ("matching of all members", "Matching", "s") if is_fleet else ("p99 of the delay", "Latency", "ms")
+    )
     names = [_name(one) for one in searches]
     left, right = 0.62, text_width([line for name in names for line in name.split("\n")], FONT - 0.5) + 0.25
     drawing, (ax,) = grid([2.6], 1, SINGLE_WIDTH - left - right, left=left, right=right, head=0.3, foot=0.5)
     _panel(ax, searches, network_colors(content.networks))
-    ax.set(title="p99 of the delay", xlabel=label, ylabel="ms")
+    ax.set(title=what, xlabel=label, ylabel=unit)
     caption = (
-        f"p99 of the delay by {offered}. Dots: probes that met"
+        f"{formats.capital(what)} by {offered}. Dots: probes that met"
         f" {first.search.goals[0].describe()}; crosses: probes that missed it. Line: median of equal probes. Band:"
         " interval of the capacity. Large marker: its lower end, the knee."
-        " Of fewer than 1,000 samples, the maximum is shown."
+        f"{'' if is_fleet else ' Of fewer than 1,000 samples, the maximum is shown.'}"
         f" {content.testbed} · {formats.count(sum(len(_drawn(one)) for one in searches), 'probe')} of"
         f" {first.search.duration_s:g} s or shorter."
     )
-    alt = f"p99 of the delay by {offered}. " + "; ".join(
-        f"{row['network_label']}, loss at most {row['goal_loss_percent']:g} %: {formats.capacity(row)}"
+    alt = f"{formats.capital(what)} by {offered}. " + "; ".join(
+        f"{row['network_label']}, {capacities.goal_of(row)}: {formats.capacity(row)}"
         for row in content.capacities
         if any(
             row["network_label"] == one.network and row.items() >= one.condition.items() for one in searches
         )
     )
     slug = "capacity" + (f"-{index + 1}" if index else "")
-    return save(drawing, folder, slug, "capacity", f"Latency by {offered}: {first.title}", alt, caption)
+    return save(drawing, folder, slug, "capacity", f"{topic} by {offered}: {first.title}", alt, caption)
 
 
 def _name(one: Found) -> str:
@@ -78,17 +89,18 @@ def _name(one: Found) -> str:
 
 
 def _panel(ax: Axes, searches: Sequence[Found], styles: Styles) -> None:
-    limit_ms = searches[0].search.goals[0].p99_ms
+    strictest = searches[0].search.goals[0]
+    limit = strictest.p99_ms if strictest.matched_s is None else strictest.matched_s
     probes = [pair for one in searches for pair in _drawn(one)]
-    delays = [*(delay for _, delay in probes), *([] if limit_ms is None else [limit_ms])]
+    delays = [*(delay for _, delay in probes), *([] if limit is None else [limit])]
     values = [float(probe.value or 0) for probe, _ in probes]
     pad = (max(delays) / min(delays)) ** 0.06
     scale(ax, "y", Limits(min(delays) / pad, max(delays) * pad, True))
     margin = max((max(values) / min(values)) ** 0.04, 1.05)
     scale(ax, "x", Limits(min(values) / margin, max(values) * margin, True))
     ax.grid(axis="y")
-    if limit_ms is not None:
-        ax.axhline(limit_ms, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+    if limit is not None:
+        ax.axhline(limit, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
     for one in searches:
         _search(ax, one, styles[one.network])
     # The networks with their capacity are to the right, the largest capacity first.

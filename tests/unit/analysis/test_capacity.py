@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds.analysis.capacity import MAX_PROBES, Goal, Probe, Search, rounded
+from k8sdds.workloads.capacity import MEMBERS, SUBSCRIBERS
 
 Device = Callable[[float, float], Probe]
 
@@ -175,7 +176,7 @@ def test_the_delay_is_measured_at_shares_of_the_capacity() -> None:
 
 def subscribers_search(most: int, width: float = 0.05, trials: int = 3) -> Search:
     """Return a search over the number of subscribers at 1000 samples per second."""
-    return Search((STRICT, LOOSE), 2, trials, width, 1, most, (50,), fixed_rate=1000)
+    return Search((STRICT, LOOSE), 2, trials, width, 1, most, (50,), fixed_rate=1000, searched=SUBSCRIBERS)
 
 
 @given(st.integers(2, 500), st.data(), st.sampled_from([0.01, 0.05, 0.5]), st.sampled_from([1, 3]))
@@ -205,3 +206,43 @@ def test_a_noisy_search_over_subscribers_ends_with_whole_numbers(capacity: int, 
     probes = probes_of(search, noisy(capacity, random.Random(seed), 0.05, 0.1), first=1)
     assert len(probes) <= MAX_PROBES + 1
     assert all(probe.value == int(probe.value) and 1 <= probe.value <= 100 for probe in probes)
+
+
+MATCHED = Goal(matched_s=2)
+
+
+def fleets(largest: int, steep: float, lost_above: float) -> Device:
+    """Return fleets that match in 2 s up to the largest, with times that grow by a power; some above never match."""
+
+    def measure(members: float, duration_s: float) -> Probe:
+        in_time = 2 * (members / (largest + 0.5)) ** steep
+        return Probe(members, duration_s, matched_s=in_time if members <= largest * lost_above else None)
+
+    return measure
+
+
+@given(
+    st.integers(2, 500), st.data(), st.floats(0.1, 4), st.floats(1, 3), st.sampled_from([0.01, 0.05, 0.5]),
+    st.sampled_from([1, 3]), st.integers(1, 500),
+)  # fmt: skip
+def test_the_largest_fleet_is_found_from_any_first_number(
+    most: int, data: st.DataObject, steep: float, lost_above: float, width: float, trials: int, first: int
+) -> None:
+    largest = data.draw(st.integers(1, most - 1))
+    search = Search((Goal(matched_s=0.5), MATCHED), 8, trials, width, 1, most, searched=MEMBERS)
+    probes = probes_of(search, fleets(largest, steep, lost_above), first=min(first, most))
+    bounds = search.bounds(MATCHED, probes)
+    assert bounds.low is not None and bounds.high is not None
+    assert bounds.low <= largest < bounds.high <= max(bounds.low * (1 + width) * 1.001, bounds.low + 1)
+    assert all(probe.value == int(probe.value) and 1 <= probe.value <= most for probe in probes)
+    # A shorter trial would end before members have matched.
+    assert {probe.duration_s for probe in probes} == {8}
+    strict = search.bounds(search.goals[0], probes)
+    assert (strict.low or 0) <= bounds.low and search.is_decided(search.goals[0], probes)
+
+
+def test_a_fleet_that_did_not_match_misses_every_time() -> None:
+    assert Probe(4, 8, matched_s=None).excess(Goal(matched_s=1e9)) == math.inf
+    assert Probe(4, 8, matched_s=2).excess(MATCHED) == 1
+    # What a capacity test measures does not count.
+    assert Probe(4, 8, 0, 0).excess(MATCHED) == math.inf

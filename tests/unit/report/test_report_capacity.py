@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from k8sdds import report
 from k8sdds.campaign.expansion import expand
 from k8sdds.cli.app import app
-from k8sdds.report import content
+from k8sdds.report import content, fleets
 from k8sdds.report.figures import capacity
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import SCHEMA, RunFolder
 from tests.sampling import sampled
-from tests.unit.test_capacity_search import CAPACITY, SUBSCRIBERS, experiment, measured, rounds_of
+from tests.unit.test_capacity_search import CAPACITY, MEMBERS, SUBSCRIBERS, experiment, measured, rounds_of
 
 CAMPAIGN = {
     "schema": SCHEMA, "campaign": "c", "experiment": "capacity", "seed": 1, "repetitions": 3, "baseline": "host",
@@ -42,13 +42,13 @@ def delays(record: TrialRecord) -> dict[str, Any]:
 
 
 @cache
-def _recorded(subscribers: bool) -> list[dict[str, Any]]:
-    rounds = rounds_of(experiment(**(SUBSCRIBERS if subscribers else {})))
+def _recorded(test: str) -> list[dict[str, Any]]:
+    rounds = rounds_of(experiment(**json.loads(test)))
     return [record.as_json() | delays(record) for done in rounds for record in done]
 
 
 def recorded(**sweep: Any) -> list[dict[str, Any]]:
-    return [dict(attempt) for attempt in _recorded(bool(sweep))]
+    return [dict(attempt) for attempt in _recorded(json.dumps(sweep))]
 
 
 @pytest.fixture
@@ -95,6 +95,42 @@ def test_a_search_for_subscribers_is_reported_in_subscribers(tmp_path: Path) -> 
     assert "Latency by number of subscribers" in page
     with open(run.report / "tables" / "capacity_delays.csv") as file:
         assert [row["subscribers"] for row in csv.DictReader(file)] == ["2", "10", "18", "1", "7", "13"]
+
+
+def test_a_search_for_members_is_reported_in_members_and_participants(tmp_path: Path) -> None:
+    run = folder(tmp_path, recorded(**MEMBERS))
+    rows = content.read(run).capacities
+    assert [(row["goal_matched_s"], row["capacity_members"], row["missed_members"]) for row in rows] == [
+        (0.5, 10, 11), (1, 20, 21), (0.5, 7, 8), (1, 15, 16)
+    ]  # fmt: skip
+    # Two pods have two processes each.
+    assert [row["capacity_participants"] for row in rows] == [40, 80, 28, 60]
+    assert all(row["decided"] and row["capacity_per_s"] is row["goal_loss_percent"] is None for row in rows)
+    summary = report.summarize(run)
+    (statement,) = summary["answer"]
+    assert "samples/s" not in json.dumps(statement) and "rate" not in statement["lead"]
+    assert statement["sentences"][1].startswith(
+        "All matched in 1 s: host 20 members per process (80 participants), missed with 21; kube-router 15 members"
+    )
+    page = report.write_report(run, None).read_text()
+    assert "Capacity in members per process" in page and "Matching by number of members" in page
+    assert "p99 of the delay" not in page.partition('id="reading"')[0].partition("<script")[0]
+    with open(run.report / "tables" / "capacity.csv") as file:
+        assert [row["missed_participants"] for row in csv.DictReader(file)] == ["44", "84", "32", "64"]
+    assert not (run.report / "tables" / "capacity_delays.csv").exists()
+    done = CliRunner().invoke(app, ["compare", f"{run.path}@host", f"{run.path}@kube-router"])
+    assert "10 – 11 members per process" in " ".join(done.output.split()) and "samples/s" not in done.output
+
+
+def test_fleets_are_listed_by_their_number_of_participants(tmp_path: Path) -> None:
+    (table,) = fleets.tables(content.read(folder(tmp_path, recorded(**MEMBERS))))
+    rows = [dict(zip(table.heads, row, strict=True)) for row in table.texts[1:]]
+    host = [row for row in rows if row["network"] == "host"]
+    sizes = [int(row["participants"]) for row in host]
+    assert sizes == sorted(set(sizes)) and {4, 40, 44, 80, 84} <= set(sizes)
+    for row in host:
+        matched = int(row["participants"]) <= 80
+        assert (row["matched after s"] != "–") is matched and (row["missing matches %"] == "0") is matched
 
 
 def test_delays_are_reported_at_shares_of_the_capacity(
@@ -148,6 +184,12 @@ HOSTILE_SUBSCRIBERS: list[dict[str, Any]] = [
     {"subscribers": -3}, {"subscribers": 0}, {"subscribers": 2.5}, {"subscribers": 1e308}, {"subscribers": "many"},
     {"max_subscribers": -1},
 ]  # fmt: skip
+HOSTILE_MEMBERS: list[dict[str, Any]] = [
+    {"fleet_members": 0}, {"fleet_members": -1}, {"fleet_members": 2.5}, {"fleet_members": "many"}, {"fleet_members": None},
+    {"fleet_accepted_s": None}, {"fleet_accepted_s": "soon"}, {"fleet_accepted_s": [0]}, {"fleet_max_members": 1},
+    {"fleet_processes": None}, {"fleet_processes": 0}, {"fleet_change": "other"}, {"publishers": None},
+    {"fleet_matched_s": -1}, {"fleet_matched_s": "soon"}, {"unmatched_percent": None}, {"width_percent": 99},
+]  # fmt: skip
 
 
 def check_survives(path: Path, attempts: Sequence[dict[str, Any]]) -> None:
@@ -159,7 +201,7 @@ def check_survives(path: Path, attempts: Sequence[dict[str, Any]]) -> None:
 DAMAGES = [
     (sweep, damage, every)
     for every in (1, 5)
-    for sweep, damages in (({}, HOSTILE), (SUBSCRIBERS, HOSTILE_SUBSCRIBERS))
+    for sweep, damages in (({}, HOSTILE), (SUBSCRIBERS, HOSTILE_SUBSCRIBERS), (MEMBERS, HOSTILE_MEMBERS))
     for damage in damages
 ]
 
@@ -174,7 +216,9 @@ def test_a_report_survives_a_damage_of_all_records_or_of_each_fifth(
 
 
 @pytest.mark.parametrize(
-    ("sweep", "damages"), [({}, HOSTILE), (SUBSCRIBERS, HOSTILE_SUBSCRIBERS)], ids=["rate", "subscribers"]
+    ("sweep", "damages"),
+    [({}, HOSTILE), (SUBSCRIBERS, HOSTILE_SUBSCRIBERS), (MEMBERS, HOSTILE_MEMBERS)],
+    ids=["rate", "subscribers", "members"],
 )
 def test_a_report_survives_all_damages_at_once(
     tmp_path: Path, sweep: dict[str, Any], damages: list[dict[str, Any]]

@@ -1,0 +1,57 @@
+"""Show how long fleets of each size took to find each other, and what that cost: discovery tests and their searches."""
+
+from __future__ import annotations
+
+from k8sdds import workloads
+from k8sdds.analysis.capacities import processes_of
+from k8sdds.analysis.conditions import CONDITION, UNIT, describe
+from k8sdds.model.workload_settings import usual_discovery
+from k8sdds.report import formats
+from k8sdds.report.content import Content
+from k8sdds.report.table import Cell, Table
+from k8sdds.report.tables import network
+from k8sdds.results import aggregate
+from k8sdds.system.grouping import Row, by_columns
+
+_HEADS = (
+    "network", "setting", "participants", "processes", "trials", "matched after s", "median s", "missing matches %",
+    "packets", "CPU s",
+)  # fmt: skip
+_MEANS = ("fleet_matched_s", "fleet_p50_s", "unmatched_percent", "fleet_packets", "fleet_cpu_s")
+_ALIKE = ("test", "fleet_accepted_s", "fleet_max_members", "width_percent", "publishers", "subscribers")
+"""Columns that do not tell fleets apart, or that the number of participants contains."""
+
+
+def tables(content: Content) -> list[Table]:
+    """Return the table of fleets by setting and size, if there are several."""
+    trials = [
+        row | {"discovery": _discovery(row)}
+        for row in (*content.as_measured, *content.probes)
+        if row["test"] in workloads.WORKLOADS and workloads.find(row["test"]).starts_fleets
+    ]
+    names = [name for name in CONDITION if name not in (*_ALIKE, "fleet_processes", "fleet_members")]
+    named = [name for name in names if name == "middleware" or len({row[name] for row in trials}) > 1]
+    groups = by_columns(
+        trials, (UNIT, *named, "publishers", "subscribers", "fleet_processes", "fleet_members")
+    )
+    rows = [_row(content, describe({name: own[0][name] for name in named}), own) for own in groups.values()]
+    rows.sort(key=lambda row: (row[0].text, row[1].text, *(float(cell.text or -1) for cell in row[2:4])))
+    under = (
+        "Means of the trials. A time is missing if pairs did not match in one of them, or half of them for the median."
+        " Packets and CPU time: before the last `steady_s`."
+    )
+    return [Table("Fleets", _HEADS, rows, under, keys=2)] if len(rows) > 1 else []
+
+
+def _discovery(row: Row) -> str | None:
+    return usual_discovery(row["transport"]) if row["discovery"] == "auto" else row["discovery"]
+
+
+def _row(content: Content, setting: str, trials: list[Row]) -> list[Cell]:
+    processes, members = processes_of(trials[0]), trials[0]["fleet_members"]
+    participants = None if None in (processes, members) else processes * members
+    sizes = (Cell("" if size is None else f"{size}") for size in (participants, processes))
+    columns = ([row[name] for row in trials] for name in _MEANS)
+    means = (None if None in column else aggregate.mean(column) for column in columns)
+    shown = (Cell(formats.number(mean)) for mean in means)
+    return [network(content, trials[0][UNIT]), Cell(setting), *sizes, Cell(f"{len(trials)}"), *shown]
