@@ -7,7 +7,7 @@ differ in a campaign. Each setting becomes a table or a row of a figure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from k8sdds.model.axis import named
@@ -53,6 +53,16 @@ def distinguishing(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
             kept.append(column)
     assert classes(kept) == len(settings) or not tests
     return tuple(_SETTING[column - 1] for column in kept)
+
+
+def differing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the conditions in which rows differ, except those that users did not set and that follow from others."""
+    return [
+        name
+        for name in CONDITION
+        if len({row[name] for row in rows}) > 1
+        and not (name in AXES and all(AXES[name].is_usual(row) for row in rows))
+    ]
 
 
 def describe(values: Mapping[str, Any]) -> str:

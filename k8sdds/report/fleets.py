@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from k8sdds import workloads
 from k8sdds.analysis.capacities import processes_of
-from k8sdds.analysis.conditions import CONDITION, UNIT, describe
+from k8sdds.analysis.conditions import UNIT, describe, differing
 from k8sdds.model.workload_settings import usual_discovery
 from k8sdds.report import formats
 from k8sdds.report.content import Content
@@ -29,8 +29,8 @@ def tables(content: Content) -> list[Table]:
         for row in (*content.as_measured, *content.probes)
         if row["test"] in workloads.WORKLOADS and workloads.find(row["test"]).starts_fleets
     ]
-    names = [name for name in CONDITION if name not in (*_ALIKE, "fleet_processes", "fleet_members")]
-    named = [name for name in names if name == "middleware" or len({row[name] for row in trials}) > 1]
+    differ = [name for name in differing(trials) if name not in (*_ALIKE, "fleet_processes", "fleet_members")]
+    named = list(dict.fromkeys(("middleware", *differ)))
     groups = by_columns(
         trials, (UNIT, *named, "publishers", "subscribers", "fleet_processes", "fleet_members")
     )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from k8sdds.analysis import capacities, contrast, limit, overhead
-from k8sdds.analysis.conditions import CONDITION, UNIT, describe
+from k8sdds.analysis.conditions import CONDITION, UNIT, describe, differing
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
@@ -58,7 +58,7 @@ def _capacities(content: Content) -> list[Statement]:
         # A title contains what distinguishes the searches, and always these.
         always = capacities.title_columns(row)
         alike = [other for other in content.capacities if capacities.title_columns(other) == always]
-        shown = [name for name in CONDITION if name in always or len({other[name] for other in alike}) > 1]
+        shown = {*always, *differing(alike)}
         lead = formats.capital(f"capacity, {describe({name: row[name] for name in shown})}")
         found = groups.setdefault(lead, {}).setdefault(capacities.goal_of(row), [])
         found.append(f"{row[UNIT]} {formats.capacity(row)}")
