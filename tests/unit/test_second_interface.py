@@ -165,6 +165,13 @@ def test_the_pods_of_the_smoke_test_request_the_second_network() -> None:
     assert without.proof != test.proof and "net1" not in without.script
 
 
+def test_a_proof_from_before_the_test_used_the_second_network_does_not_count() -> None:
+    profile = second()
+    network = network_install.render(profile)
+    alone = smoke_test.of(profile.model_copy(update={"second_network": None}), network)
+    assert smoke_test.of(profile, network).proof != alone.proof
+
+
 def end(node: str, moved: dict[str, int]) -> PathEnd:
     def counters(factor: int) -> LinkCounters:
         links = {name: NodeLink("", "", factor * count, factor * count) for name, count in moved.items()}
