@@ -18,6 +18,8 @@ from k8sdds.report.settings import Point
 from k8sdds.report.summary import is_undecided
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.grouping import by_columns
+from k8sdds.testbeds.selection import LAB
 from k8sdds.workloads import HEADLINES, paced
 
 
@@ -148,19 +150,21 @@ def _delay_methods(content: Content) -> list[str]:
 
 def _second_interfaces(content: Content) -> list[str]:
     """Name the networks whose trials used another interface of the pods than the first one."""
-    known, notes = networks.known_names(), {}
-    for row in content.best:
-        name, label = row["network"], row[UNIT]
-        interface = networks.find(name).pod_interface if name in known else ""
-        if not interface or row["testbed"] == "imported":
+    known, notes = networks.known_names(), []
+    measured = [row for row in content.best if row["network"] in known and row["testbed"] != "imported"]
+    for (label, name, testbed), rows in by_columns(measured, (UNIT, "network", "testbed")).items():
+        if not (interface := networks.find(name).pod_interface):
             continue
-        first = f", on {row['installed_network']}" if row["installed_network"] not in (None, name) else ""
-        notes[label] = f"{interface}, the second interface of " + (
+        first = [*dict.fromkeys(row["installed_network"] for row in rows)]
+        on = formats.join([other for other in first if other not in (None, name)])
+        where = (
             "pods on a cluster; pods of the lab have no other"
-            if row["testbed"] == "lab"
-            else f"the pods. The first one{first}, to which alone Services, DNS and NetworkPolicies apply, carried none"
+            if testbed == LAB
+            else f"the pods. The first one{on and f', on {on},'} carried none. Services, DNS and NetworkPolicies apply"
+            " only to the first one"
         )
-    return [f"Samples of {label} used {note}." for label, note in notes.items()]
+        notes.append(f"Samples of {label} used {interface}, the second interface of {where}.")
+    return notes
 
 
 def _links_of_tcp(content: Content) -> list[str]:

@@ -51,9 +51,9 @@ def _machine(facts: Mapping[str, Any]) -> str | None:
 
 
 def cpu_managers(facts: Any) -> dict[str, list[str]]:
-    """Return each known policy of the CPU managers of a cluster's kubelets, with the names of its nodes."""
+    """Return each policy of the CPU managers of a cluster's kubelets, with the names of its nodes; "" if unknown."""
     policies = {name: str(node.get(CPU_MANAGER) or "") for name, node in _nodes(facts).items()}
-    return grouped(filter(policies.get, policies), policies.__getitem__)
+    return grouped(policies, policies.__getitem__)
 
 
 def sharing_a_kernel(facts: Any) -> str:

@@ -43,7 +43,12 @@ def test_each_limit_has_a_row(tmp_path: Path) -> None:
     [
         (["static", "static"], "Policy of the nodes' CPU managers: static. "),
         (["static", "none"], "Policy of the nodes' CPU managers: static (a) and none (b). "),
-        ([], "The policy of the nodes' CPU managers is unknown: "),
+        (["static", ""], "Policy of the nodes' CPU managers: static (a). "),
+        (
+            ["", ""],
+            "The policy of the nodes' CPU managers was not recorded (reading it requires nodes/proxy).",
+        ),
+        ([], "The policy of the nodes' CPU managers was not recorded (reading it requires nodes/proxy)."),
     ],
 )
 def test_the_policy_of_cpu_managers_is_shown_with_limits_of_a_cluster(

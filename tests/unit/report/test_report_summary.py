@@ -1,6 +1,7 @@
 """The summary of a report, its terminal output and the table of a running campaign."""
 
 import io
+import itertools
 import re
 from types import SimpleNamespace
 
@@ -323,7 +324,12 @@ def test_a_paced_test_shows_its_tail_and_its_missed_deadlines(reports):
         ("lab", None, "pods on a cluster; pods of the lab have no other."),
         (
             "cluster", "flannel-vxlan",
-            "the pods. The first one, on flannel-vxlan, to which alone Services, DNS and NetworkPolicies apply, carried none.",
+            "the pods. The first one, on flannel-vxlan, carried none. Services, DNS and NetworkPolicies apply only to the"
+            " first one.",
+        ),
+        (
+            "cluster", None,
+            "the pods. The first one carried none. Services, DNS and NetworkPolicies apply only to the first one.",
         ),
     ],
 )  # fmt: skip
@@ -333,3 +339,15 @@ def test_a_second_interface_is_named_once_for_its_network(tmp_path, testbed, ins
     notes = caveats.notes(content.read(folders.rewritten(run, records)))
     found = [note for note in notes if "second interface" in note]
     assert found == [f"Samples of macvlan used net1, the second interface of {expected}"]
+
+
+def test_all_first_networks_of_the_pods_are_named(tmp_path):
+    run = make(tmp_path / "run", networks=("host", "macvlan"), payloads=(1024,))
+    firsts = itertools.cycle(("flannel-vxlan", "calico-vxlan"))
+    records = [
+        row | {"testbed": "cluster"} | ({"installed_network": next(firsts)} if row["network"] == "macvlan" else {})
+        for row in run.attempts()
+    ]  # fmt: skip
+    notes = caveats.notes(content.read(folders.rewritten(run, records)))
+    (note,) = (note for note in notes if "second interface" in note)
+    assert ". The first one, on flannel-vxlan and calico-vxlan, carried none." in note
