@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -46,6 +46,8 @@ class _Template:
     """What to do with it; `{}` is its path."""
     like: str | None = None
     """The file to copy by default; None means a template with every key, or a description of machines."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Names of the new files by default, for copied files with another one than `name`."""
 
 
 def _templates() -> dict[str, _Template]:
@@ -67,6 +69,8 @@ def _templates() -> dict[str, _Template]:
         "rights": _Template(
             ShippedFiles(("deploy/rights",), "manifest of rights"), "rights",
             "change what its first lines name, then run: kubectl apply -f {}", "cluster",
+            # Users of a prepared namespace need this policy in addition to its rights.
+            {"network-policy": "network-policy"},
         ),
     }  # fmt: skip
 
@@ -80,7 +84,7 @@ _KindArgument = Annotated[Kind, "KIND: experiment, application, link, profile, q
 _NameArgument = Annotated[
     str | None,
     "NAME: Name of the new file and of what it describes. Default: my-experiment, my-application,"
-    " my-link, my-lab, my-qos or rights.",
+    " my-link, my-lab, my-qos, rights, or network-policy with --like network-policy.",
 ]
 _Like = Annotated[
     str | None,
@@ -163,7 +167,6 @@ def init(
     An experiment and an application can be measured unchanged. A profile describes machines, without changes on them.
     """
     template = _templates()[kind]
-    name = name or template.name
     if kind != "profile" and (machines.node or machines.key or machines.ssh_config):
         raise InputError("--node, --key and --ssh-config describe machines", "use: k8sdds init profile")
     if recording is not None and (kind != "application" or like is not None):
@@ -171,6 +174,7 @@ def init(
             "--from describes an application, instead of --like", "use: k8sdds init application --from"
         )
     like = like or template.like
+    name = name or template.names.get(like or "", template.name)
     next_step, suffixes = template.next_step, template.files.suffixes
     if like is not None and machines.node:
         raise InputError("--like and --node exclude each other", "leave out one of them")

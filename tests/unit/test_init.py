@@ -276,6 +276,15 @@ def test_other_files_are_copies(kind: str, like: str, tmp_path: Path, monkeypatc
     assert str(written.name) in capsys.readouterr().err
 
 
+def test_the_policy_and_the_rights_of_a_prepared_namespace_have_names_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for like in ("network-policy", "namespace"):
+        init.init("rights", like=like)
+    assert {path.name for path in tmp_path.iterdir()} == {"network-policy.yaml", "rights.yaml"}
+
+
 @given(st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5
 ))  # fmt: skip
