@@ -81,8 +81,8 @@ def readings(
         found.append(Fragments(lab_network, folder / CAPTURE, cell.payload_bytes))
     if cell.profile:
         found.append(ProfileReading(trial, folder, lab_network.owner_of, deadline_s))
-    if core is not None and (limited := limited_pods(lab_network, cell)):
-        found.append(Stops(limited, core))
+    if recorded := recorded_stops(lab_network, cell, core):
+        found.append(recorded)
     if workload.counts_kinds:
         found.append(PacketKinds(lab_network, launches, core))
     found.append(_machine_usage(lab_network))
@@ -228,12 +228,21 @@ class Stops(Reading):
         return {"stops": stops}
 
 
-def limited_pods(lab_network: LabNetwork, cell: Cell) -> dict[str, Path]:
-    """Return the cgroup that limits each participant; empty without limits, or if slow samples are not timed."""
-    if not cell.cpu_quota or cell.graph or not workloads.find(cell.test).load(cell).on_schedule:
-        return {}
+def recorded_stops(lab_network: LabNetwork, cell: Cell, core: int | None) -> Stops | None:
+    """Return the reading of the stops by CPU limits.
+
+    None without limits, if slow samples are not timed, or if no `core` is free to read it.
+    """
+    if (
+        core is None
+        or not cell.cpu_quota
+        or cell.graph
+        or not workloads.find(cell.test).load(cell).on_schedule
+    ):
+        return None
     found = {one.name: cgroups.limited(lab_network.cgroups.get(one.name, ())) for one in cell.participants}
-    return {name: folder for name, folder in found.items() if folder}
+    limited = {name: folder for name, folder in found.items() if folder}
+    return Stops(limited, core) if limited else None
 
 
 class PacketKinds(Reading):

@@ -91,8 +91,8 @@ class LabSession(Session):
 
     @override
     def records_stops(self, trial: Trial) -> bool:
-        free = _free_core(_layout(trial.cell)) is not None
-        return free and bool(evidence.limited_pods(self._network(trial), trial.cell))
+        core = _free_core(_layout(trial.cell))
+        return evidence.recorded_stops(self._network(trial), trial.cell, core) is not None
 
     @override
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
