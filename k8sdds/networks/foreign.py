@@ -28,8 +28,9 @@ def _antrea_mode(signs: Signs) -> str:
 
 PLUGINS = (
     # Plugins that contain others: Canal leaves the signs of Flannel and Calico, and the clouds' Cilium its own. Next to
-    # those of clouds, Calico, Cilium and Antrea enforce policies only: to replace the
-    # network, its agent must be stopped.
+    # the agents of EKS and AKS, Calico and Cilium only enforce policies: to replace the network, its agent must be
+    # stopped. Antrea comes before these agents, because its mode shows that it only enforces policies. GKE's netd does
+    # not show which plugin connects the pods, so it comes after them.
     Plugin(
         "canal", "Canal: Flannel with Calico's policies", daemonsets=("canal", "rke2-canal"),
         modes=("vxlan", "hostgw", "wireguard"), mode=backend, precedence=3, published=True,

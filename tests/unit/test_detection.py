@@ -68,6 +68,7 @@ OLD_FLANNEL = {"annotations": {BACKEND: "vxlan"}}
         ({"aws-node": "", "antrea-agent": ""}, config("antrea-config", **{"antrea-agent.conf": "trafficEncapMode: networkPolicyOnly\n"}), "antrea-networkpolicyonly", ""),
         ({"azure-cns": ""}, {"labels": {"kubernetes.azure.com/podnetwork-type": "overlay"}}, "azure", ""),
         ({"netd": ""}, {"labels": {"cloud.google.com/gke-netd-ready": "true"}}, "gke", ""),
+        ({"netd": "", "calico-node": ""}, {}, "calico", ""),
         ({"kindnet": "docker.io/kindest/kindnetd:v20250512-df8de77b"}, OLD_FLANNEL, "kindnet", "v20250512-df8de77b"),
         ({"weave-net": "weaveworks/weave-kube:2.8.1"}, {}, "weavenet", "2.8.1"),
         ({"kube-router": "docker.io/cloudnativelabs/kube-router:v2.5.0"}, {}, "kube-router", "v2.5.0"),
