@@ -44,7 +44,7 @@ class SelectedTestbed:
     image_login: str | None = None
     """File with the login to the registry of the image; None if it requires none, or the nodes have it."""
     tolerate: str = ""
-    """Taints KEY:EFFECT, comma-separated, of nodes that are used all the same."""
+    """Taints KEY:EFFECT, comma-separated. Nodes are used although they have these taints."""
     meter: bool = False
     """Whether resource use of nodes and pods is read around every block, which needs a DaemonSet."""
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
+
 from k8sdds.bundle import Bundle
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.facts import Facts, cluster_state
 from k8sdds.deploy.phases.objects import discovery_objects
 from k8sdds.deploy.plan import plan
+from k8sdds.model.trial import Cell
+from k8sdds.testbeds.cluster import preflight
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
 from tests.effects import after
 from tests.unit.test_deploy_plan import PROFILE, bundle, desired  # noqa: F401
@@ -91,4 +95,29 @@ def test_participants_tolerate_only_taints_that_deploy_set() -> None:
     assert not named.unusable and tolerations([named]) == tolerations([], named.tolerated)
     away = node("dedicated:NoSchedule", taint, other)
     assert node("", taint).is_reserved and not away.is_reserved and not dedicated.is_reserved
-    assert away.taint == f"{other['key']}:NoSchedule"
+    assert away.untolerated == (f"{other['key']}:NoSchedule",)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (["x", "y"], "mine:NoExecute,x:NoSchedule,y:NoSchedule"),
+        (["mine", "y"], "mine:NoExecute,mine:NoSchedule,y:NoSchedule"),
+        (["gpu", "node.kubernetes.io/disk-pressure"], ""),
+        (["node.kubernetes.io/disk-pressure", "gpu"], ""),
+        (["node.cloudprovider.kubernetes.io/uninitialized"], ""),
+        (["gpu", "ToBeDeletedByClusterAutoscaler"], ""),
+    ],
+)
+def test_all_missing_taints_are_suggested_at_once(keys: list[str], expected: str) -> None:
+    taints = [{"key": key, "effect": "NoSchedule"} for key in keys]
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"architecture": "amd64"}}
+    tolerated = ("mine:NoExecute",)
+    nodes = [
+        NodeInfo.parse({"metadata": {"name": name}, "spec": {"taints": spec}, "status": status}, tolerated)
+        for name, spec in (("n1", []), ("n2", taints))
+    ]
+    assert nodes[1].unusable == " and ".join(f"taint {key}:NoSchedule" for key in keys)
+    cell = Cell(network="unknown", test="latency", payload_bytes=1024)
+    (problem,) = preflight.placement_problems([cell], nodes, "a.example/b", tolerated=tolerated)
+    assert problem.remedy.partition("--tolerate ")[2] == expected

@@ -11,9 +11,10 @@ from k8sdds.model.ip_families import IpFamily, family_of
 from k8sdds.model.profile import toleration
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
-CONDITION = "node.kubernetes.io/"
-"""Start of taints that Kubernetes sets for conditions of a node, such as disk-pressure."""
-KEEPING_AWAY = ("NoSchedule", "NoExecute")
+TEMPORARY = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedBy")
+"""Starts of taints for conditions such as disk-pressure, for nodes that a cloud still prepares, and for nodes that an
+autoscaler is about to delete."""
+REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
 """Effects of taints that keep pods away."""
 MAX_REPORTED_IMAGES = 50
 """Images in the status of a node, unless the kubelet is configured otherwise."""
@@ -48,15 +49,15 @@ class NodeInfo:
     """Number of cores of its machine; None if it is unknown."""
     pod_ranges: tuple[str, ...]
     """Ranges of addresses of its pods that Kubernetes has assigned."""
-    taint: str
-    """KEY:EFFECT of the taint that alone keeps pods of k8sdds away; empty if there is none, or another reason."""
+    untolerated: tuple[str, ...]
+    """KEY:EFFECT of the taints that keep pods of k8sdds away; empty if there are none, or another reason does."""
     unusable: str
     """Why participants cannot run on the node; empty if they can."""
 
     @property
     def is_reserved(self) -> bool:
-        """Whether participants could run here if the user tolerated its taint, which is not that of a condition."""
-        return bool(self.taint) and not self.taint.startswith(CONDITION)
+        """Whether participants could run here if the user tolerated the taints, of which none is temporary."""
+        return bool(self.untolerated) and not any(map(_is_temporary, self.untolerated))
 
     @property
     def images(self) -> frozenset[str]:
@@ -71,7 +72,7 @@ class NodeInfo:
         listed = metadata.get("annotations", {}).get(versions.NODE_TAINTS_ANNOTATION, "")
         tolerated = frozenset((*listed.split(","), *taints)) - {""}
         unusable = _unusable(spec, status)
-        taint = "" if unusable else _taint(spec, tolerated)
+        untolerated = () if unusable else _untolerated(spec, tolerated)
         return cls(
             name=metadata["name"],
             labels=metadata.get("labels", {}),
@@ -88,8 +89,8 @@ class NodeInfo:
             max_pods=_number(status.get("allocatable", {}).get("pods")),
             cores=_number(status.get("capacity", {}).get("cpu")),
             pod_ranges=_pod_ranges(spec),
-            taint=taint,
-            unusable=unusable or (f"taint {taint}" if taint else ""),
+            untolerated=untolerated,
+            unusable=unusable or " and ".join(f"taint {taint}" for taint in untolerated),
         )
 
 
@@ -134,10 +135,14 @@ def _unusable(spec: dict[str, Any], status: dict[str, Any]) -> str:
     return ""
 
 
-def _taint(spec: dict[str, Any], tolerated: frozenset[str]) -> str:
+def _untolerated(spec: dict[str, Any], tolerated: frozenset[str]) -> tuple[str, ...]:
     taints = ((each["key"], each.get("effect")) for each in spec.get("taints", []))
-    keeping_away = (f"{key}:{effect}" for key, effect in taints if effect in KEEPING_AWAY)
-    return next((taint for taint in keeping_away if taint not in tolerated), "")
+    repelling = (f"{key}:{effect}" for key, effect in taints if effect in REPELLING_EFFECTS)
+    return tuple(taint for taint in repelling if taint not in tolerated)
+
+
+def _is_temporary(taint: str) -> bool:
+    return taint.startswith(TEMPORARY)
 
 
 def tolerations(nodes: Sequence[NodeInfo], taints: Iterable[str] = ()) -> list[dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -257,10 +257,13 @@ def placement_problems(
     nodes: Sequence[NodeInfo],
     image: str,
     imported: Callable[[str], Collection[str]] = lambda node: (),
+    *,
+    tolerated: Collection[str] = (),
 ) -> list[Problem]:
     """Return problems of the cells' placements, and of the image on the nodes, as far as this user may list them.
 
-    `imported` returns the images that the runtime of a node has, if they can be read.
+    `imported` returns the images that the runtime of a node has, if they can be read. `tolerated`: the taints that the
+    user named.
     """
     if not nodes:
         return _need_nodes(cells)
@@ -276,9 +279,7 @@ def placement_problems(
             unused = [node for node in nodes if node not in candidates]
             reasons = "; ".join(f"{node.name}: {node.unusable or f'is {node.arch}'}" for node in unused)
             what = error.message + (f" (not used: {reasons})" if reasons else "")
-            taints = ",".join(sorted({node.taint for node in unused if node.is_reserved}))
-            tolerate = f"; or use nodes with taints: --tolerate {taints}" if taints else ""
-            problems.setdefault(what, Problem(what, error.remedy + tolerate))
+            problems.setdefault(what, Problem(what, error.remedy + _tolerate(unused, tolerated)))
             continue
         pair = same_node(cell, places)
         if pair and cell.crosses_links:
@@ -291,6 +292,14 @@ def placement_problems(
         used_names |= set(places.values())
     used = [node for node in candidates if node.name in used_names]
     return [*problems.values(), *_image_problems(used, image, imported)]
+
+
+def _tolerate(unused: Iterable[NodeInfo], tolerated: Iterable[str]) -> str:
+    """Return the option with which nodes that have taints can be used; empty if there are no such nodes."""
+    taints = {taint for node in unused if node.is_reserved for taint in node.untolerated}
+    if not taints:
+        return ""
+    return f"; or use nodes with taints: --tolerate {','.join(sorted(taints.union(tolerated)))}"
 
 
 def _need_nodes(cells: Sequence[Cell]) -> list[Problem]:

@@ -82,7 +82,7 @@ class ClusterTestbed(Testbed):
 
     @property
     def tolerations(self) -> list[dict[str, str]]:
-        """Tolerations of all pods of a campaign, for the taints of nodes that are used all the same."""
+        """Tolerations of all pods of a campaign, for the taints of the nodes that they may use."""
         return tolerations(usable(self.nodes), self.selected.taints)
 
     @property
@@ -185,7 +185,11 @@ class ClusterTestbed(Testbed):
             *self._login_problems(self.image(trials)),
             *preflight.admission_problems(cells, self.client, self.selected.namespace, self.image(trials)),
             *preflight.placement_problems(
-                cells, self.nodes, self.image(trials), *([self.switch.images] if self.switch else [])
+                cells,
+                self.nodes,
+                self.image(trials),
+                *([self.switch.images] if self.switch else []),
+                tolerated=self.selected.taints,
             ),
         ]
 
