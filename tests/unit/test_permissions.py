@@ -75,39 +75,47 @@ def test_a_taint_has_a_key_and_an_effect(
     )
     assert named.taints == ("example.com/a:NoExecute", "b:NoSchedule")
     assert select("cluster", ClusterOptions(kubeconfig=kubeconfig, tolerate="")).taints == ()
-    login = select(
-        "cluster", ClusterOptions(kubeconfig=kubeconfig, image_login=Path("login.json"))
-    ).image_login
-    assert login == str(Path("login.json").absolute())
+    login = select("cluster", ClusterOptions(kubeconfig=kubeconfig, image_login=Path("login.json")))
+    assert login.image_login == str(Path("login.json").absolute())
+    selection.write(login)
+    assert select("cluster", ClusterOptions()).image_login == login.image_login
+    assert select("cluster", ClusterOptions(image_login=Path(""))) == replace(login, image_login=None)
+
+
+VIOLATION = 'pods "sub0-host" is forbidden: violates PodSecurity "restricted:latest": host namespaces'
 
 
 class Admission:
-    """An API server that rejects pods on the nodes' own network with this status."""
+    """An API server that rejects pods on the nodes' own network with this status and message."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, message: str) -> None:
         self.status = status
+        self.message = message
 
     def create(self, path: str, body: dict[str, Any], dryRun: str) -> None:
         assert (path, dryRun) == ("/api/v1/namespaces/lab/pods", "All")
         if body["spec"].get("hostNetwork"):
-            raise ApiError(self.status, "violates PodSecurity")
+            raise ApiError(self.status, self.message)
 
 
 @pytest.mark.parametrize(
-    ("networks", "namespace", "status", "refused"),
+    ("networks", "namespace", "status", "message", "refused"),
     [
-        (["host", "unknown"], "lab", 403, True),
-        (["unknown"], "lab", 403, False),
-        (["host"], "lab", 400, False),  # a webhook without dry run
-        (["host"], None, 403, False),
+        (["host", "unknown"], "lab", 403, VIOLATION, True),
+        (["unknown"], "lab", 403, VIOLATION, False),
+        (["host"], "lab", 400, 'admission webhook "a.example" denied the request: no host', True),
+        (["host"], "lab", 422, "ValidatingAdmissionPolicy 'a' denied request: no host", True),
+        (["host"], "lab", 400, 'admission webhook "a.example" does not support dry run', False),
+        (["host"], "lab", 500, 'failed calling webhook "a.example"', False),
+        (["host"], None, 403, VIOLATION, False),
     ],
 )
 def test_a_prepared_namespace_must_admit_the_pods(
-    networks: list[str], namespace: str | None, status: int, refused: bool
+    networks: list[str], namespace: str | None, status: int, message: str, refused: bool
 ) -> None:
     cells = [Cell(network=name, test="latency", payload_bytes=1024) for name in networks]
-    api = cast(KubernetesClient, Admission(status))
+    api = cast(KubernetesClient, Admission(status, message))
     found = preflight.admission_problems(cells, api, namespace, "registry.example/perftest")
     whats = [problem.what for problem in found]
-    assert whats == ["cannot create pod sub0-host: violates PodSecurity"] * refused
+    assert whats == [f"cannot create pod sub0-host: {message}"] * refused
     assert all("--set baseline=NETWORK" in problem.remedy for problem in found)

@@ -36,6 +36,10 @@ SERVICE_RIGHTS = (
     ("create", "", "services"), ("delete", "", "services"), ("create", "discovery.k8s.io", "endpointslices"),
 )  # fmt: skip
 SERVICE_CIDRS = "/apis/networking.k8s.io/v1/servicecidrs"
+REFUSALS = (400, 403, 422)
+"""Statuses of admission: of webhooks without a code, of Pod Security and quotas, of ValidatingAdmissionPolicies."""
+NO_DRY_RUN = "does not support dry run"
+"""Part of the message if a webhook might change something, so that the API server does not ask it."""
 ATTACHMENTS = ("k8s.cni.cncf.io", "network-attachment-definitions")
 """API group and resource of Multus' definitions of networks."""
 
@@ -392,8 +396,7 @@ def _not_admitted(body: dict[str, Any], client: KubernetesClient, namespace: str
     try:
         client.create(f"{permissions.NAMESPACES}/{namespace}/pods", body, dryRun="All")
     except ApiError as error:
-        # Any other status can mean that a webhook does not support this check.
-        if error.status == 403:
+        if error.status in REFUSALS and NO_DRY_RUN not in error.message:
             found = not_created(body, namespace, error)
             return Problem(found.message, found.remedy)
     return None
