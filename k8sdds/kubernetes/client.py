@@ -182,6 +182,10 @@ class KubernetesClient:
                 return self.get(f"{path}/{body['metadata']['name']}")
             raise
 
+    def get_once(self, path: str, **query: Any) -> dict[str, Any]:
+        """Return an object or a list. Unlike other requests, it is not repeated if the API server is unavailable."""
+        return self._parse(self._send("GET", _url(path, query), None))
+
     def patch_once(self, path: str, body: dict[str, Any]) -> None:
         """Merge fields into an object. Unlike other requests, it is not repeated if the API server is unavailable."""
         self._send("PATCH", path, body, MERGE_PATCH)

@@ -18,6 +18,7 @@ from kubernetes.stream import ws_client
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.kubernetes.exec_stream import CommandResult, ExecStream
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds.cluster import installed
 from k8sdds.testbeds.cluster.failures import ReplacedPods
 from k8sdds.testbeds.cluster.watch import NeededPods
 from k8sdds.workloads.outage import OutageOptions
@@ -42,6 +43,21 @@ def test_an_unreachable_server(tmp_path: Path) -> None:
     with pytest.raises(PrerequisiteError, match="does not answer") as raised:
         client_for(f"https://127.0.0.1:{unused_port()}", tmp_path).get("/version")
     assert "cluster is up" in raised.value.remedy
+
+
+def test_a_kubelet_that_the_api_server_does_not_reach_stops_nothing(tmp_path: Path) -> None:
+    allowed, static = {"status": {"allowed": True}}, {"kubeletconfig": {"cpuManagerPolicy": "static"}}
+    unreachable = {"message": "error trying to reach service: dial tcp"}
+    for answers, expected in (
+        ([(200, allowed), (200, static)], {"n1": "static"}),
+        ([(200, allowed), (503, unreachable), (200, static)], {}),  # not asked again
+        ([(200, allowed), (502, "Bad Gateway")], {}),
+        ([(200, allowed), (200, "neither JSON")], {}),
+    ):
+        with serve(answers) as url:
+            client = client_for(url, tmp_path)
+            assert installed.cpu_managers(client, ["n1"]) == expected
+            assert client.calls["get"] == 1
 
 
 @contextmanager

@@ -72,7 +72,8 @@ def cpu_managers(client: KubernetesClient, nodes: Sequence[str]) -> dict[str, st
         return {}
 
     def policy(node: str) -> str:
-        found = permissions.readable(client, f"{permissions.NODES}/{node}/proxy/configz") or {}
+        # The API server answers 502 or 503 if it does not reach the kubelet, which must not stop a campaign.
+        found = permissions.readable_at_once(client, f"{permissions.NODES}/{node}/proxy/configz") or {}
         return str(found.get("kubeletconfig", {}).get("cpuManagerPolicy") or "")
 
     policies = dict(zip(nodes, in_threads(policy, nodes), strict=True))

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
+import urllib3
+
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError, Problem
 
@@ -38,6 +40,14 @@ def readable(client: KubernetesClient, path: str, **query: Any) -> dict[str, Any
     except ApiError as error:
         if error.status not in (403, 404):
             raise
+        return None
+
+
+def readable_at_once(client: KubernetesClient, path: str, **query: Any) -> dict[str, Any] | None:
+    """Return an object or a list; None if one request does not return it, for whatever reason."""
+    try:
+        return client.get_once(path, **query)
+    except (PrerequisiteError, urllib3.exceptions.HTTPError, OSError):
         return None
 
 
