@@ -189,7 +189,7 @@ class ClusterOptions:
     image_login: Annotated[
         Path | None,
         "--image-login FILE: Login to the registry of the image, as `docker login` and `skopeo login"
-        " --authfile` write it. Default: that of the nodes.",
+        " --authfile` write it; an empty FILE removes it. Default: that of the nodes.",
         "Testbed",
     ] = None
     tolerate: Annotated[

@@ -63,7 +63,9 @@ def select(name: str | None, cluster: ClusterOptions) -> SelectedTestbed:
     """Return the testbed that the options select; without options, the current one."""
     current = selection.read()
     changes = {key: value for key, value in asdict(cluster).items() if value is not None}
-    for key in changes.keys() & {"kubeconfig", "image_login"}:
+    if changes.get("image_login") == Path():
+        changes["image_login"] = None
+    for key in {"kubeconfig", "image_login"} & {key for key, value in changes.items() if value is not None}:
         changes[key] = str(changes[key].absolute())
     has_kubeconfig = "kubeconfig" in changes or "context" in changes
     if name is None:
@@ -100,7 +102,7 @@ def _check_taints(taints: Iterable[str]) -> None:
     from k8sdds.model.profile import TAINT
 
     for taint in taints:
-        if "=" in taint or not re.match(TAINT, taint):
+        if "=" in taint or not re.fullmatch(TAINT, taint):
             raise InputError(f"--tolerate: {taint!r} is not KEY:EFFECT", "list them: kubectl describe nodes")
 
 

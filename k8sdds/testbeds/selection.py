@@ -58,12 +58,14 @@ class SelectedTestbed:
         if self.testbed == LAB:
             user = "as root" if os.geteuid() == 0 else "without root"
             return f"lab (network namespaces on this machine, {user})"
-        if self.name:
-            return f"cluster {self.name} (built by k8sdds deploy)"
-        parts = [f"kubeconfig {self.kubeconfig}" if self.kubeconfig else "kubectl's kubeconfig"]
+        built = "built by k8sdds deploy"
+        reached = f"kubeconfig {self.kubeconfig}" if self.kubeconfig else "kubectl's kubeconfig"
+        parts = [built if self.name else reached]
         parts += [f"context {self.context}"] if self.context else []
         parts += [f"namespace {self.namespace}"] if self.namespace else []
-        return f"cluster ({', '.join(parts)})"
+        parts += [f"image login {self.image_login}"] if self.image_login else []
+        parts += [f"tolerates {', '.join(self.taints)}"] if self.taints else []
+        return f"{f'cluster {self.name}'.rstrip()} ({', '.join(parts)})"
 
     def options(self) -> list[str]:
         """Return the options of `k8sdds run` that select this testbed."""

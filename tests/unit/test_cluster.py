@@ -380,6 +380,10 @@ def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.M
                                image_login="/l", tolerate="a:NoSchedule,b:NoExecute")  # fmt: skip
     assert selected.taints == ("a:NoSchedule", "b:NoExecute") and SelectedTestbed().taints == ()
     assert selected.options()[-4:] == ["--image-login", "/l", "--tolerate", "a:NoSchedule,b:NoExecute"]
+    shown = "kubeconfig /k, context c, namespace n, image login /l, tolerates a:NoSchedule, b:NoExecute"
+    assert selected.describe() == f"cluster ({shown})"
+    deployed = SelectedTestbed("cluster", "pi", tolerate="a:NoSchedule")
+    assert deployed.describe() == "cluster pi (built by k8sdds deploy, tolerates a:NoSchedule)"
     selection.write(selected)
     assert selection.read() == selected
     selection.write(SelectedTestbed())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from k8sdds.cli.testbed import select
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.model.trial import Cell
 from k8sdds.system.errors import InputError
+from k8sdds.testbeds import selection
 from k8sdds.testbeds.cluster import permissions, preflight
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.pod_pool import PodPool
@@ -60,7 +62,7 @@ def test_policies_that_may_refuse_packets_are_named(refused: list[str], expected
 
 
 @pytest.mark.parametrize(
-    "taints", ["dedicated", "a:NoSchedule,b", "a=b:NoSchedule", "a:Never", "a: NoSchedule"]
+    "taints", ["dedicated", "a:NoSchedule,b", "a=b:NoSchedule", "a:Never", "a: NoSchedule", "a:NoSchedule\n"]
 )
 def test_a_taint_has_a_key_and_an_effect(
     taints: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
