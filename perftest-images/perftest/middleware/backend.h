@@ -16,7 +16,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 21;    // increase with every change of this header
+constexpr unsigned backend_interface = 22;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -189,8 +189,8 @@ public:
     virtual void on_match() = 0;
     virtual void on_sample(const Sample&) = 0;
     virtual void on_received() = 0;
-    // An endpoint of a member has matched; its number is unique among those of the member.
-    virtual void on_member(const MemberId&, unsigned /*endpoint*/) {}
+    // An endpoint of a member has matched, or no longer does; its number is unique among those of the member.
+    virtual void on_member(const MemberId&, unsigned /*endpoint*/, bool /*matched*/) {}
 
 protected:
     ~Events() = default;

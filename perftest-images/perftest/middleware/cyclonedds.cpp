@@ -78,6 +78,7 @@ private:
     using MatchedData = dds_builtintopic_endpoint_t* (*)(dds_entity_t endpoint, dds_instance_handle_t matched);
     void on_match(MatchedData, dds_entity_t endpoint, dds_instance_handle_t matched);
     void note_matches();
+    void on_lost(dds_entity_t endpoint, dds_instance_handle_t lost);
     unsigned take(dds_entity_t reader);
     void take_announcements(dds_entity_t reader);
     void create_serialized_samples();
@@ -106,6 +107,9 @@ private:
     std::vector<dds_sample_info_t> infos_;
     std::vector<ddsi_serdata*> serialized_taken_;
     std::mutex receiving_;
+
+    std::mutex noting_;
+    std::map<std::pair<dds_entity_t, dds_instance_handle_t>, UserData> noted_;   // by endpoint: those of members that have matched
 
     SerializedSamples serialized_;                        // of a publisher
 };
@@ -250,17 +254,26 @@ void CycloneDds::note_matches() {
         note(dds_get_matched_publication_data, reader, dds_get_matched_publications(reader, matched.data(), matched.size()));
 }
 
-// An endpoint that has just disappeared has no data.
+// An endpoint that has just disappeared has no data: it is recognized by what was noted.
+void CycloneDds::on_lost(dds_entity_t endpoint, dds_instance_handle_t lost) {
+    const std::lock_guard<std::mutex> lock(noting_);
+    const auto known = noted_.extract({endpoint, lost});
+    if (known) events_->on_member(known.mapped().member, known.mapped().endpoint, false);
+}
+
 void CycloneDds::on_match(MatchedData matched_data, dds_entity_t endpoint, dds_instance_handle_t matched) {
     events_->on_match();
-    dds_builtintopic_endpoint_t* const found = settings_.members ? matched_data(endpoint, matched) : nullptr;
-    if (!found) return;
+    if (!settings_.members) return;
+    dds_builtintopic_endpoint_t* const found = matched_data(endpoint, matched);
+    if (!found) return on_lost(endpoint, matched);
     void* data = nullptr;
     size_t size = 0;
     UserData other;
     if (dds_qget_userdata(found->qos, &data, &size) && size == sizeof other) {
         std::memcpy(&other, data, sizeof other);
-        events_->on_member(other.member, other.endpoint);
+        const std::lock_guard<std::mutex> lock(noting_);
+        noted_[{endpoint, matched}] = other;
+        events_->on_member(other.member, other.endpoint, true);
     }
     dds_free(data);
     dds_builtintopic_free_endpoint(found);

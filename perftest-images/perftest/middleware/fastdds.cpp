@@ -186,11 +186,11 @@ void FastDds::create_data_endpoints() {
 
 void FastDds::on_match(const MatchedStatus& status, const InstanceHandle_t& matched) {
     events_->on_match();
-    if (!settings_.members || status.current_count_change <= 0) return;
+    if (!settings_.members || !status.current_count_change) return;
     const fastdds_api::rtps::GUID_t guid = fastdds_api::rtps::iHandle2GUID(matched);
     unsigned endpoint;
     std::memcpy(&endpoint, guid.entityId.value, sizeof endpoint);
-    events_->on_member(fastdds_member(guid), endpoint);
+    events_->on_member(fastdds_member(guid), endpoint, status.current_count_change > 0);
 }
 
 void FastDds::close() {

@@ -403,8 +403,8 @@ void Zenoh::become_present() {
         else --zenoh.present_;
         zenoh.events_->on_match();
         // A session announces itself when it has declared all its endpoints.
-        for (unsigned n = 0; present && zenoh.settings_.members && n < zenoh.settings_.topics; ++n)
-            zenoh.events_->on_member({number, incarnation}, n);
+        for (unsigned n = 0; zenoh.settings_.members && n < zenoh.settings_.topics; ++n)
+            zenoh.events_->on_member({number, incarnation}, n, present);
     };
     Failure failure;
     if (!k8sdds_zenoh_watch(session_, presence_key(peer_of(settings_.role)).c_str(), changed, this, failure.out()) ||

@@ -83,6 +83,7 @@ private:
 
 struct AllPairs {
     Pairs found, changed;                     // of members that start in time; of late ones and of successors
+    Pairs broken;                             // that no longer matched although both ran, and how long until they did again
 };
 
 int64_t own_peak_memory_bytes() {
@@ -103,7 +104,7 @@ public:
 
 private:
     struct Opened {
-        Opened(unsigned number, unsigned others, unsigned topics) : member(number, others, topics) {}
+        Opened(unsigned number, unsigned others, unsigned topics, int64_t rest_ns) : member(number, others, topics, rest_ns) {}
         FleetMember member;
         std::unique_ptr<Backend> backend;         // null: the test ended before
     };
@@ -130,7 +131,7 @@ void Process::open_all(int64_t end) {
     const unsigned others = settings_.role == Role::publisher ? settings_.subscribers : settings_.publishers;
     for (unsigned number = first_; number < first_ + settings_.members; ++number) {
         sleep_until(std::min(start_of(number), end));
-        opened_.push_back(std::make_unique<Opened>(number, others, settings_.topics));
+        opened_.push_back(std::make_unique<Opened>(number, others, settings_.topics, plan_.steady));
         try {
             if (now_ns() >= end) throw std::runtime_error("the test ended before it was created");
             open(*opened_.back());
@@ -170,7 +171,9 @@ void Process::add_pairs(const FleetMember& member, AllPairs& all) {
         const bool late = plan_.starts_late(settings_.role, member.number) || plan_.starts_late(other_role, other);
         (late || again_ ? all.changed : all.found).add(since, first.at_ns);
         if (other_restarts) all.changed.add(plan_.changed, successor.at_ns);
-        if (!(other_restarts ? successor : first).at_ns && !killed()) missing.push_back(other);
+        const Matched& lasting = other_restarts ? successor : first;
+        if (lasting.broken_ns && !killed()) all.broken.add(lasting.broken_ns, lasting.again_ns);
+        if (!lasting.at_ns && !killed()) missing.push_back(other);
     }
     if (!missing.empty()) missing_[std::to_string(member.number)] = ranges(missing);
 }
@@ -189,6 +192,7 @@ std::string Process::report() {
                          {"missing", missing_},
                          {"found", all.found.json()},
                          {"changed", all.changed.json()},
+                         {"broken", all.broken.json()},
                          {"cpu_s", json_rounded(end_cpu_s_, 6)},
                          {"steady_cpu_s", json_rounded(end_cpu_s_ - steady_cpu_s_, 6)},
                          {"memory_bytes", memory_bytes}};

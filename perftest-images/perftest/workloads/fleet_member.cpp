@@ -11,15 +11,23 @@ std::vector<Pair> FleetMember::pairs() const {
     return pairs_;
 }
 
-void FleetMember::on_member(const MemberId& other, unsigned endpoint) {
+void FleetMember::on_member(const MemberId& other, unsigned endpoint, bool matches) {
     const int64_t now = now_ns();
     const std::lock_guard<std::mutex> lock(mutex_);
     if (other.number >= pairs_.size() || other.incarnation > 1) return;
     Matched& matched = pairs_[other.number][other.incarnation];
     std::vector<unsigned>& seen = matched.endpoints;
-    if (seen.size() >= topics_ || std::count(seen.begin(), seen.end(), endpoint)) return;
-    seen.push_back(endpoint);
-    if (seen.size() == topics_) matched.at_ns = now;
+    const auto known = std::find(seen.begin(), seen.end(), endpoint);
+    if (matches == (known != seen.end()) || (matches && seen.size() == topics_)) return;
+    if (matches) seen.push_back(endpoint);
+    else seen.erase(known);
+    if (!matches && matched.at_ns && now < rest_ns_) {
+        if (!matched.broken_ns) matched.broken_ns = now;
+        matched.again_ns = 0;
+    }
+    if (seen.size() < topics_) return;
+    if (!matched.at_ns) matched.at_ns = now;
+    else if (matched.broken_ns && !matched.again_ns) matched.again_ns = now;
 }
 
 }  // namespace k8sdds

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -124,8 +125,9 @@ def test_a_higher_index_limit_admits_more_processes(perftest, link):
     assert created[0] < created[1] < created[2] == 6
 
 
-@pytest.mark.parametrize("middleware", sampled([("fastdds",), ("zenoh",)], every_run=1))
-def test_members_find_each_other_by_a_server(perftest, link, middleware):
+@contextmanager
+def serving(link, middleware):
+    """Run a discovery server or router on the first node; yield when it listens."""
     program = {
         "fastdds": ["fast-discovery-server", "-i", "0", "-l", A, "-p", "11811"],
         "zenoh": [native_program("zenohd"), "--listen", f"tcp/{A}:7447", "--no-multicast-scouting"],
@@ -135,12 +137,37 @@ def test_members_find_each_other_by_a_server(perftest, link, middleware):
     )
     try:
         time.sleep(2)  # until it listens; members that start before repeat their search
-        both = ("-discovery", "server", "-discoveryServer", A, "-processes", 2, "-members", 2, *REST)
-        for processes in fleet(perftest, link, *both, middleware=middleware, peers=False):
-            assert pairs(processes) == (16, 16)
+        yield
     finally:
         server.kill()
         server.wait(60)
+
+
+@pytest.mark.parametrize("middleware", sampled([("fastdds",), ("zenoh",)], every_run=1))
+def test_members_find_each_other_by_a_server(perftest, link, middleware):
+    with serving(link, middleware):
+        both = ("-discovery", "server", "-discoveryServer", A, "-processes", 2, "-members", 2, *REST)
+        for processes in fleet(perftest, link, *both, middleware=middleware, peers=False):
+            assert pairs(processes) == (16, 16) and pairs(processes, "broken") == (0, 0)
+
+
+def test_members_that_lost_their_router_find_each_other_again(perftest, link):
+    both = ("-discoveryTest", 30, "-processes", 2, "-members", 2, "-change", "late:3:1:14", *REST)
+    both += ("-discovery", "server", "-discoveryServer", A, "-transport", "TCPv4")
+    with serving(link, "zenoh"):
+        processes = [
+            perftest.start(role, *both, nic="eth0", netns=netns, middleware="zenoh")
+            for role, netns in zip(("-pub", "-sub"), link, strict=True)
+        ]
+        processes[0].wait_for_phase("M")
+        time.sleep(6)  # until all have matched
+    with serving(link, "zenoh"):
+        end_all(*processes)
+    for process in processes:
+        reports = process.k8sdds["fleet"]["processes"]
+        assert pairs(reports) == (12, 12) and pairs(reports, "changed") == (4, 4)
+        assert pairs(reports, "broken") == (12, 12), "each match was by the router"
+        assert all(0 < one["broken"]["last_ns"] < 20e9 for one in reports)
 
 
 @pytest.mark.parametrize(
