@@ -15,6 +15,8 @@ DOMAINS = range(1, 100)
 
 PEER_TIMEOUT_S = 10
 DISCOVERY_TIMEOUT_S = 20
+SERVER_AHEAD_S = 2
+"""How long before a late member of a fleet its discovery server is killed and starts again."""
 LATENCY_COUNT = 1000
 """The `-latencyCount` with which RTI PerfTest measures loaded latency: its default, 10000, yields too few in a
 few seconds. k8sdds-perftest decides itself."""
@@ -35,12 +37,18 @@ class Fleet:
     """The first and the number of the publishers that start late, or are killed and start again."""
     restarts: bool
     change_s: float | None
-    """When that is; None: in the middle of the time before `steady_s`."""
+    """When the change is; None: in the middle of the time before `steady_s`."""
     index_limit: int | None
+    restarts_server: bool = False
+    """Whether at the change the discovery server is killed and starts again, `SERVER_AHEAD_S` before these start."""
 
-    def changed_at_s(self, duration_s: float) -> float:
+    def change_at_s(self, duration_s: float) -> float:
         """Return when the change is in a trial of this length."""
         return (duration_s - self.steady_s) / 2 if self.change_s is None else self.change_s
+
+    def changed_at_s(self, duration_s: float) -> float:
+        """Return when the members start that start late or again."""
+        return self.change_at_s(duration_s) + (SERVER_AHEAD_S if self.restarts_server else 0)
 
     def of(self, programs: int) -> int:
         """Return the number of members that some programs have."""

@@ -174,6 +174,8 @@ class FleetProcess(Shape):
     """First and last number of the members of the other role that each of its own has not found."""
     found: Found
     changed: Found
+    broken: Found | None = None
+    """Pairs that no longer matched although both members ran, and when they did again; None if not counted."""
     cpu_s: Finite
     steady_cpu_s: Finite
     memory_bytes: Integer

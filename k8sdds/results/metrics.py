@@ -130,6 +130,12 @@ class Metrics(BaseModel):
     fleet_rematched_s: float | None = metric("matching after a change", "s", "discovery", "participants",
         "The same as `fleet_matched_s` of members that started late, or again after they were killed, since they were to"
         " start. Null, with the reason in `missing`, if members did not match; missing without `change`", only=SOME_TESTS, censored=True)
+    broken_percent: float | None = metric("broken matches", "%", "discovery", "participants",
+        "Share of the matches that no longer held at some time before the last `steady_s`, although both members ran",
+        scale="linear", only=SOME_TESTS)
+    fleet_returned_s: float | None = metric("return of broken matches", "s", "discovery", "participants",
+        "Longest time of these matches until they held again. Null, with the reason in `missing`, if one did not; missing if"
+        " none broke", only=SOME_TESTS, censored=True)
     fleet_packets: float | None = metric("packets of discovery", "packets", "discovery", "participants",
         "Packets that all pods sent before the last `steady_s`. Segments of TCP that a pod passes to the kernel at once are one."
         " Null in the network of a node", scale="linear", only=SOME_TESTS)

@@ -83,7 +83,7 @@ class Subject(BaseModel):
     fleet_start_s: float | None = column("cell", "experiment", "Time over which the members were to start", only=SOME_TESTS)
     fleet_steady_s: float | None = column("cell", "experiment", "Last part of the trial, in which a fleet is at rest", only=SOME_TESTS)
     fleet_change: str | None = column("cell", "experiment",
-        "What happened to publishing members: `none`, `late`, `restart-process` or `restart-pod`", only=SOME_TESTS)
+        "What changed in the fleet: `none`, `late`, `restart-process`, `restart-pod` or `restart-server`", only=SOME_TESTS)
     fleet_change_s: float | None = column("cell", "experiment",
         "Requested time of that; missing: in the middle of the time before `fleet_steady_s`", only=SOME_TESTS)
     fleet_index_limit: int | None = column("cell", "experiment",

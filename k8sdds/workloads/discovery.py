@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
+from k8sdds.discovery import SERVER
 from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.reason import NO_MATCH, Reason
 from k8sdds.model.trial import AXES, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
-from k8sdds.perftest.command import Fleet, Load
+from k8sdds.perftest.command import SERVER_AHEAD_S, Fleet, Load
 from k8sdds.perftest.documents import FleetProcess, FleetTraffic, Found
-from k8sdds.results import aggregate
+from k8sdds.results import aggregate, arrivals
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.numbers import number
 from k8sdds.system.strict import Strict, mistake
@@ -64,12 +65,13 @@ class DiscoveryOptions(Strict):
         default=5, gt=0, description="last part of a trial, in which the fleet is at rest"
     )
     change: Annotated[
-        Literal["none", "late", "restart-process", "restart-pod"],
+        Literal["none", "late", "restart-process", "restart-pod", "restart-server"],
         Axis(WORKLOAD, lambda v: "" if v == "none" else v, column="fleet_change"),
     ] = Field(
         default="none",
         description="`late`: the last publishing member starts later; `restart-process`, `restart-pod`: the last"
-        " process of publishing members, or all of its pod, is killed and starts again",
+        " process of publishing members, or all of its pod, is killed and starts again; `restart-server`: the discovery"
+        f" server is killed and starts again, and the last publishing member starts {SERVER_AHEAD_S} s after the kill",
     )
     change_s: Annotated[float | None, Axis(WORKLOAD, lambda _: "", column="fleet_change_s")] = Field(
         default=None, gt=0, description="when that is; default: in the middle of the time before `steady_s`"
@@ -97,10 +99,11 @@ class Discovery(Workload):
     name = "discovery"
     options: type[DiscoveryOptions] = DiscoveryOptions
     metrics: tuple[str, ...] = (
-        "fleet_matched_s", "unmatched_percent", "fleet_p50_s", "fleet_first_s", "fleet_rematched_s", "fleet_packets",
-        "fleet_bytes", "fleet_cpu_s", "steady_packets_per_s", "steady_cpu_percent", "member_memory_bytes",
+        "fleet_matched_s", "unmatched_percent", "fleet_p50_s", "fleet_first_s", "fleet_rematched_s", "broken_percent",
+        "fleet_returned_s", "fleet_packets", "fleet_bytes", "fleet_cpu_s", "steady_packets_per_s", "steady_cpu_percent",
+        "member_memory_bytes",
     )  # fmt: skip
-    columns: tuple[str, ...] = ("fleet", "fleet_kinds")
+    columns: tuple[str, ...] = ("fleet", "fleet_kinds", "outage_s")
     measured_by = SUBSCRIBER
     mode = "discovery"
     starts_fleets = counts_kinds = True
@@ -123,12 +126,18 @@ class Discovery(Workload):
                 return f"members of a fleet send no samples, and have no {name}: leave it out"
         if options.start_s and options.change != "none" and (options.change_s or 0) < options.start_s:
             return f"change needs all members to have started: set change_s to {options.start_s:g} or more"
+        restarts_server = options.change == "restart-server"
+        if restarts_server and cell.discovery != SERVER:
+            return "without a discovery server, none can restart: set `discovery: server`"
+        if restarts_server and cell.link.outages:
+            return "restart-server is the only failure of a trial: leave out `outages` of the link"
         return None
 
     @override
     def least_s(self, cell: Cell) -> float:
         options = self.options(**cell.test_options)
-        return max(options.change_s or 0, options.start_s) + options.steady_s + 1
+        ahead_s = SERVER_AHEAD_S if options.change == "restart-server" else 0
+        return max(options.change_s or ahead_s, options.start_s) + ahead_s + options.steady_s + 1
 
     @override
     def most_s(self, cell: Cell) -> float:
@@ -145,9 +154,9 @@ class Discovery(Workload):
         if not processes or None in outputs.summaries.values():
             return
         fleet = self._fleet(trial.cell)
-        found, changed = (
-            _Pairs.of(one.found for one in processes),
-            _Pairs.of(one.changed for one in processes),
+        found, changed, broken = (
+            _Pairs.of(filter(None, (getattr(one, name) for one in processes)))
+            for name in ("found", "changed", "broken")
         )
         record.fleet_first_s, record.fleet_matched_s = found.first_s, found.all_s
         record.unmatched_percent = aggregate.ratio(
@@ -156,10 +165,18 @@ class Discovery(Workload):
         record.fleet_p50_s = _half_s(outputs, found)
         record.missing = {
             key: f"{pairs.matched} of {pairs.pairs} matches in {trial.duration_s:g} s"
-            for key, pairs in (("fleet_matched_s", found), ("fleet_rematched_s", changed))
+            for key, pairs in {
+                "fleet_matched_s": found,
+                "fleet_rematched_s": changed,
+                "fleet_returned_s": broken,
+            }.items()
             if pairs.pairs > pairs.matched
         } or None
-        record.fleet_rematched_s = changed.all_s
+        record.fleet_rematched_s, record.fleet_returned_s = changed.all_s, broken.all_s
+        if all(one.broken for one in processes):
+            record.broken_percent = aggregate.ratio(broken.pairs, found.matched + changed.matched, 100)
+        if restart := arrivals.interruption(outputs.folder):
+            record.outage_s = restart.length_s
         record.fleet = _described(trial.cell, fleet, reports, found, changed)
         record.fleet_kinds = _kinds(outputs, fleet.steady_s)
         at_rest = _is_at_rest(trial, fleet, found, changed)
@@ -169,7 +186,12 @@ class Discovery(Workload):
 
     @override
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        reports, in_pod = _reports(outputs), self._fleet(outputs.trial.cell).of(1)
+        reports, fleet = _reports(outputs), self._fleet(outputs.trial.cell)
+        in_pod = fleet.of(1)
+        if fleet.restarts_server and not _restarted_in_time(outputs, fleet):
+            return Reason(
+                "no-outage", "the discovery server was not killed and started before the late member started"
+            )
         for participant, own in reports.items():
             if sum(one.members for one in own if not one.killed) != in_pod:
                 return Reason("no-report", f"{participant} did not report all members of its processes")
@@ -218,17 +240,30 @@ class _Pairs:
 def fleet_of(cell: Cell, options: DiscoveryOptions) -> Fleet:
     """Return what each participant of a cell with these options of its test starts."""
     in_pod = options.processes * options.members
-    count = {"late": 1, "restart-process": options.members, "restart-pod": in_pod}.get(options.change)
+    restarts = {"restart-process": options.members, "restart-pod": in_pod}
+    count = ({"late": 1, "restart-server": 1} | restarts).get(options.change)
     return Fleet(
         processes=options.processes,
         members=options.members,
         start_s=options.start_s,
         steady_s=options.steady_s,
         changed=None if count is None else (cell.publishers * in_pod - count, count),
-        restarts=options.change.startswith("restart"),
+        restarts=options.change in restarts,
         change_s=options.change_s,
         index_limit=options.index_limit,
+        restarts_server=options.change == "restart-server",
     )
+
+
+def _restarted_in_time(outputs: TrialOutputs, fleet: Fleet) -> bool:
+    """Return whether the discovery server was killed before the late member was to start, and started again."""
+    trial = outputs.trial
+    restart = arrivals.interruption(outputs.folder)
+    last = Participant(PUBLISHER, trial.cell.publishers - 1)
+    start_ns: int | None = (outputs.meters_of(last).get("interval") or {}).get("start_monotonic_ns")
+    if restart is None or start_ns is None:
+        return False
+    return restart.failed_us < start_ns / 1000 + fleet.changed_at_s(trial.duration_s) * 1e6
 
 
 def _reports(outputs: TrialOutputs) -> dict[Participant, list[FleetProcess]]:

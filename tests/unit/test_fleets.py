@@ -6,12 +6,18 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
 from k8sdds.campaign import contradictions
+from k8sdds.model.link import Link
+from k8sdds.model.outages import Outage
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.perftest import command
+from k8sdds.results import arrivals
+from k8sdds.testbeds.cluster import preflight
+from k8sdds.testbeds.lab import outage
 from k8sdds.workloads import find
 from k8sdds.workloads.discovery import MAX_MEMBERS
 from tests.unit.test_attempt import Recording
@@ -63,6 +69,42 @@ def test_pairs_that_did_not_match_are_a_result(recording: Recording) -> None:
     assert record.get("fleet_matched_s") is record.get("steady_cpu_percent") is None
     assert record["missing"] == {"fleet_matched_s": "63 of 72 matches in 8 s"}
     assert record["fleet"]["absent"] == {"publisher": [], "subscriber": []}, "others did find them"
+
+
+def test_matches_that_broke_are_counted_with_those_that_returned(recording: Recording) -> None:
+    def lose(fleet: dict[str, Any]) -> None:
+        for process, matched in zip(fleet["processes"], (2, 1), strict=False):
+            process["broken"] = {"pairs": 2, "matched": matched, "first_ns": 10**9, "last_ns": 3 * 10**9}
+
+    def keep(fleet: dict[str, Any]) -> None:
+        for process in fleet["processes"]:
+            process["broken"] = {"pairs": 0, "matched": 0}
+
+    for name in ("pub0", "sub0"):
+        change(recording, name, keep)
+    assert recording.record()["broken_percent"] == 0
+    change(recording, "sub0", lose)
+    record = recording.record()
+    assert record["valid"] and record["broken_percent"] == pytest.approx(100 * 4 / 96)
+    assert record["missing"] == {"fleet_returned_s": "3 of 4 matches in 8 s"}
+
+
+@pytest.mark.parametrize("killed_s", [None, 4.6, 5.4])
+def test_a_late_member_starts_after_its_server_was_killed(
+    recording: Recording, killed_s: float | None
+) -> None:
+    options = recording.trial.cell.test_options | {"change": "restart-server"}
+    recording.set_cell(discovery="server", test_options=options)
+    start_us = recording.meters["pub0"]["interval"]["start_monotonic_ns"] // 1000
+    if killed_s is not None:
+        failed_us = start_us + round(killed_s * 1e6)
+        seen = arrivals.Interruption(node="node1", failed_us=failed_us, repaired_us=failed_us + 250_000)
+        arrivals.write_interruption(recording.folder, seen)
+    record = recording.record()
+    if killed_s == 4.6:
+        assert record["valid"] and record["outage_s"] == 0.25
+    else:
+        assert record["reason"].startswith("no-outage")
 
 
 def test_members_that_nobody_found_are_named(recording: Recording) -> None:
@@ -117,6 +159,7 @@ def test_a_damaged_report_counts_as_missing(recording: Recording, damage: str) -
         ({"change": "late"}, ["-change", "late:19:1:7.5"]),
         ({"change": "restart-process", "processes": 3, "change_s": 9}, ["-change", "restart:50:10:9"]),
         ({"change": "restart-pod", "processes": 3}, ["-change", "restart:30:30:7.5"]),
+        ({"change": "restart-server"}, ["-change", "late:19:1:9.5"]),
         ({"index_limit": 9}, ["-indexLimit", "9"]),
     ],
 )
@@ -140,6 +183,12 @@ def test_the_program_gets_what_the_options_state(options: dict[str, Any], expect
         ({}, {"middleware": "ros2-fastdds"}, "ros2-fastdds does not start fleets"),
         ({}, {"middleware": "fastdds", "transport": "shared-memory"}, "leave out shared-memory"),
         ({"start_s": 5, "change": "restart-pod"}, {}, "set change_s to 5 or more"),
+        ({"change": "restart-server"}, {}, "set `discovery: server`"),
+        (
+            {"change": "restart-server"},
+            {"discovery": "server", "link": Link(outages=[Outage(at_s=1, for_s=1)])},
+            "leave out `outages` of the link",
+        ),
         ({}, {"dscp": 46}, "have no dscp"),
         ({}, {"lock_memory": True}, "have no lock_memory"),
         ({}, {"capture": True}, "have no capture"),
@@ -155,5 +204,35 @@ def test_what_no_fleet_can_have_is_refused(
     assert message in (contradictions.unsupported(cell(options, **values)) or "")
 
 
-def test_a_trial_is_longer_than_its_last_part() -> None:
-    assert find("discovery").least_s(cell({"steady_s": 3, "change": "late", "change_s": 10})) == 14
+RESTARTED = cell({"change": "restart-server", "change_s": 6}, middleware="zenoh", discovery="server")
+
+
+def test_the_lab_restarts_the_server_at_the_change(tmp_path: Path) -> None:
+    trial = Trial(cell=RESTARTED, testbed="lab", repetition=0, duration_s=30, warmup_s=0)
+    lab_network, attempt, waited = Mock(emulator=None), Mock(), Mock(return_value=False)
+    lab_network.node_of.return_value = "node3"
+    failing = outage.of_trial(lab_network, trial, tmp_path)
+    assert failing is not None and not failing.breaks
+    failing.run(waited, attempt)
+    assert waited.mock_calls[0] == call(6)
+    assert attempt.mock_calls == [call.kill("discovery"), call.start_again("discovery", "discovery")]
+    seen = arrivals.interruption(tmp_path)
+    assert seen is not None and seen.node == "node3"
+
+
+def test_a_cluster_does_not_restart_servers() -> None:
+    restarted = RESTARTED.model_copy(update={"network": "flannel-vxlan"})
+    (problem,) = preflight.unsupported([restarted], can_switch=True)
+    assert "addresses that no member knows" in problem.what and "--testbed lab" in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("options", "least_s"),
+    [
+        ({"change": "late", "change_s": 10}, 14),
+        ({"change": "restart-server"}, 8),
+        ({"change": "restart-server", "change_s": 10}, 16),
+    ],
+)
+def test_a_trial_is_longer_than_its_last_part(options: dict[str, Any], least_s: float) -> None:
+    assert find("discovery").least_s(cell({"steady_s": 3} | options)) == least_s

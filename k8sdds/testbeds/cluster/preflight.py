@@ -65,6 +65,10 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     if services and services.proxy and find(cell.network).replaces_kube_proxy(cell.network_options):
         what = f"{label}: the network handles the Services, so no mode of kube-proxy can be measured"
         yield what, "leave out proxy, or select `engine: kube-proxy` of the network"
+    fleet = workloads.find(cell.test).load(cell).fleet
+    if fleet and fleet.restarts_server:
+        what = "restart-server: Kubernetes replaces the pods of servers by others, at addresses that no member knows"
+        yield what, "use another change, or --testbed lab"
     if cell.link.bond:
         what = f"{cell.link.bond.describe()}: k8sdds bonds links only in the lab"
         yield what, "remove `lag`, or use --testbed lab"

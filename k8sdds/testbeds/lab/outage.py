@@ -1,6 +1,6 @@
 """Let links and other things fail during a trial in the lab, and come back.
 
-These are the outages of a link (`link.outages`), or what an outage test measures.
+These are the outages of a link (`link.outages`), what an outage test measures, or the restart of a discovery server.
 """
 
 from __future__ import annotations
@@ -75,14 +75,17 @@ class LinkOutages(Interrupter):
 
 
 class Failure(Interrupter, ABC):
-    """Lets something fail that is not a link, in an outage test. When it failed and came back is written down."""
+    """Lets something fail that is not a link, `after_s` into the measured interval and `for_s` long.
 
-    def __init__(self, lab_network: LabNetwork, trial: Trial, folder: Path) -> None:
-        self.lab_network, self.folder = lab_network, folder
-        self.options = outage.options_of(trial.cell)
-        server = self.options.what == "server"
-        self.participant = DISCOVERY_SERVER.name if server else self.options.participant.name
-        self.node = lab_network.node_of(self.participant)
+    It is a participant or service, or of its node. When it failed and came back is written to `folder`.
+    """
+
+    def __init__(
+        self, lab_network: LabNetwork, folder: Path, participant: str, after_s: float, for_s: float = 0
+    ) -> None:
+        self.lab_network, self.folder, self.participant = lab_network, folder, participant
+        self.after_s, self.for_s = after_s, for_s
+        self.node = lab_network.node_of(participant)
 
     @abstractmethod
     def fail(self, attempt: Attempt) -> None:
@@ -94,11 +97,11 @@ class Failure(Interrupter, ABC):
 
     @override
     def run(self, wait: Wait, attempt: Attempt) -> None:
-        if wait(self.options.after_s):
+        if wait(self.after_s):
             return
         failed_us = time.monotonic_ns() // 1000
         self.fail(attempt)
-        ended = wait(self.options.for_s)
+        ended = wait(self.for_s)
         if ended and self.breaks:
             return
         self.repair(attempt)
@@ -181,13 +184,18 @@ KINDS: dict[str, type[Failure]] = {
 def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> Interrupter | None:
     """Return what fails during a trial, or None."""
     emulator, cell = lab_network.emulator, trial.cell
+    workload = workloads.find(cell.test)
+    fleet = workload.load(cell).fleet
+    if fleet and fleet.restarts_server:
+        return ServerFailure(lab_network, folder, DISCOVERY_SERVER.name, fleet.change_at_s(trial.duration_s))
     if emulator is None:
         return None
-    if not workloads.find(cell.test).interrupts_links:
+    if not workload.interrupts_links:
         found = cell.link.outage_phases(trial.duration_s)
         return LinkOutages(emulator, ALL_LINKS, found) if found else None
     options = outage.options_of(cell)
     if not options.of_link:
-        return KINDS[options.what](lab_network, trial, folder)
+        name = DISCOVERY_SERVER.name if options.what == "server" else options.participant.name
+        return KINDS[options.what](lab_network, folder, name, options.after_s, options.for_s)
     node = lab_network.node_of(options.participant.name)
     return LinkOutages(emulator, node, [options.phase], folder)

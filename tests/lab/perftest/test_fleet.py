@@ -21,15 +21,25 @@ REST = ("-steady", 1)
 """The last second is not the discovery."""
 
 
-def fleet(perftest, link, *both, middleware="cyclonedds", seconds=15, peers=True):
-    """Return what the processes of publishing and of subscribing members report."""
+def started(perftest, link, *both, middleware="cyclonedds", seconds=15, peers=True):
+    """Start publishing and subscribing members; return both programs."""
     both = ("-discoveryTest", seconds, *both)
     both += ("-transport", "TCPv4") if middleware == "zenoh" else ()
     places = [{"nic": "eth0", "netns": netns, "middleware": middleware} for netns in link]
     publisher = perftest.start("-pub", *both, *(("-peer", "10.99.0.2") if peers else ()), **places[0])
     subscriber = perftest.start("-sub", *both, *(("-peer", "10.99.0.1") if peers else ()), **places[1])
-    end_all(publisher, subscriber)
-    return [process.k8sdds["fleet"]["processes"] for process in (publisher, subscriber)]
+    return publisher, subscriber
+
+
+def ended(*programs):
+    """Return what the processes of each program report at their end."""
+    end_all(*programs)
+    return [program.k8sdds["fleet"]["processes"] for program in programs]
+
+
+def fleet(perftest, link, *both, **settings):
+    """Return what the processes of publishing and of subscribing members report."""
+    return ended(*started(perftest, link, *both, **settings))
 
 
 def pairs(processes, kind="found"):
@@ -126,10 +136,10 @@ def test_a_higher_index_limit_admits_more_processes(perftest, link):
 
 
 @contextmanager
-def serving(link, middleware):
-    """Run a discovery server or router on the first node; yield when it listens."""
+def serving(link, middleware, number=0):
+    """Run the discovery server of this number, or a router, on the first node; yield when it listens."""
     program = {
-        "fastdds": ["fast-discovery-server", "-i", "0", "-l", A, "-p", "11811"],
+        "fastdds": ["fast-discovery-server", "-i", str(number), "-l", A, "-p", str(11811 + number)],
         "zenoh": [native_program("zenohd"), "--listen", f"tcp/{A}:7447", "--no-multicast-scouting"],
     }[middleware]
     server = subprocess.Popen(
@@ -151,20 +161,30 @@ def test_members_find_each_other_by_a_server(perftest, link, middleware):
             assert pairs(processes) == (16, 16) and pairs(processes, "broken") == (0, 0)
 
 
+def test_one_of_two_servers_is_enough(perftest, link):
+    both = ("-discovery", "server", "-discoveryServer", A, "-discoveryServer", f"{A}:11812")
+    both += ("-processes", 2, "-members", 2, "-change", "late:3:1:14", *REST)
+    with serving(link, "fastdds", 1):
+        with serving(link, "fastdds"):
+            programs = started(perftest, link, *both, middleware="fastdds", seconds=30, peers=False)
+            programs[0].wait_for_phase("M")
+            time.sleep(6)  # until all have matched
+        every = ended(*programs)
+    for reports in every:
+        assert pairs(reports) == (12, 12) and pairs(reports, "changed") == (4, 4)
+        assert pairs(reports, "broken") == (0, 0)
+
+
 def test_members_that_lost_their_router_find_each_other_again(perftest, link):
-    both = ("-discoveryTest", 30, "-processes", 2, "-members", 2, "-change", "late:3:1:14", *REST)
-    both += ("-discovery", "server", "-discoveryServer", A, "-transport", "TCPv4")
+    both = ("-discovery", "server", "-discoveryServer", A, "-processes", 2, "-members", 2, *REST)
+    both += ("-change", "late:3:1:14")
     with serving(link, "zenoh"):
-        processes = [
-            perftest.start(role, *both, nic="eth0", netns=netns, middleware="zenoh")
-            for role, netns in zip(("-pub", "-sub"), link, strict=True)
-        ]
-        processes[0].wait_for_phase("M")
+        programs = started(perftest, link, *both, middleware="zenoh", seconds=30, peers=False)
+        programs[0].wait_for_phase("M")
         time.sleep(6)  # until all have matched
     with serving(link, "zenoh"):
-        end_all(*processes)
-    for process in processes:
-        reports = process.k8sdds["fleet"]["processes"]
+        every = ended(*programs)
+    for reports in every:
         assert pairs(reports) == (12, 12) and pairs(reports, "changed") == (4, 4)
         assert pairs(reports, "broken") == (12, 12), "each match was by the router"
         assert all(0 < one["broken"]["last_ns"] < 20e9 for one in reports)
