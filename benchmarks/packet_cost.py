@@ -9,16 +9,20 @@ fastest tenth of its bursts. The rounds of all networks alternate in random orde
                answers come from other ports
   established  the subscriber has answered once
 
---subscribers sets how many pods the receiving node has.
+--subscribers sets how many pods the receiving node has. --pods adds two pods of a cluster of local nodes, which share
+this machine's kernel: one process in each. They are compared with the lab network of the same name, round by round.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import common
 
@@ -31,6 +35,7 @@ from k8sdds.testbeds.lab.testbed import Lab
 
 FLOWS = ("new", "established")
 BURST, BURSTS = 100, 500
+ON_CLUSTER = " on the cluster"
 
 PROGRAM = """
 import ctypes, json, os, socket, sys, time
@@ -67,19 +72,46 @@ print(json.dumps(sorted(took)))
 
 def cell_of(network: str, subscribers: int) -> Cell:
     """Return a cell whose subscribers are all on the second node."""
-    placement: dict[str, int | str] = {"pub": 0, "sub": 1}
+    placement: dict[str, int | str] = {"pub0": 0, **{f"sub{number}": 1 for number in range(subscribers)}}
     return Cell(
         network=network, test="throughput", payload_bytes=64, nodes=2, subscribers=subscribers, placement=placement
     )  # fmt: skip
 
 
-def ns_per_packet(lab_network: LabNetwork, flow: str) -> float:
+@dataclass(frozen=True)
+class Pods:
+    """The ids of a process in the sending pod and of one in the receiving pod, and the receiving pod's address."""
+
+    sender: int
+    receiver: int
+    address: str
+
+
+def pods_of(lab_network: LabNetwork) -> Pods:
+    """Return the pods of a lab network."""
+    address = lab_network.plan.datapath.attachments["sub0"].address
+    return Pods(lab_network.pods["pub0"], lab_network.pods["sub0"], address)
+
+
+def pods_on_cluster(text: str) -> tuple[str, Pods]:
+    """Return the network and the pods for NETWORK=PID,PID. The receiver's address is the one of its eth0."""
+    found = re.fullmatch(r"(.+)=(\d+),(\d+)", text)
+    if not found or found[1] not in NETWORKS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NETWORK=PID,PID with a network of the lab")
+    argv = ["nsenter", "-t", found[3], "-n", "ip", "-json", "-4", "address", "show", "dev", "eth0"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=10)
+    if done.returncode:
+        raise argparse.ArgumentTypeError(f"process {found[3]} has no eth0: {done.stderr.strip()}")
+    address = json.loads(done.stdout)[0]["addr_info"][0]["local"]
+    return found[1], Pods(int(found[2]), int(found[3]), address)
+
+
+def ns_per_packet(pods: Pods, flow: str) -> float:
     """Send one round of bursts; return the time per packet of the fastest tenth. Fails if a packet is lost."""
-    argv = [str(lab_network.pods[pod]) for pod in ("pub0", "sub0")]
-    argv += [lab_network.plan.datapath.attachments["sub0"].address, flow, str(BURST), str(BURSTS)]
+    argv = [str(pods.sender), str(pods.receiver), pods.address, flow, str(BURST), str(BURSTS)]
     done = subprocess.run([sys.executable, "-c", PROGRAM, *argv], capture_output=True, text=True, timeout=120)
     if done.returncode:
-        raise PrerequisiteError(f"{lab_network.name}: the sender failed: {done.stderr.strip()[-300:]}")
+        raise PrerequisiteError(f"{pods}: the sender failed: {done.stderr.strip()[-300:]}")
     took: list[float] = json.loads(done.stdout)
     return took[len(took) // 10]
 
@@ -98,41 +130,67 @@ def main() -> int:
         "--baseline", default="flannel-hostgw", help="network to compare with [flannel-hostgw]"
     )
     parser.add_argument("--subscribers", type=int, default=1, help="pods on the receiving node [1]")
+    parser.add_argument(
+        "--pods", action="append", default=[], type=pods_on_cluster, metavar="NETWORK=PID,PID",
+        help="processes in two pods of a cluster on this machine; repeatable",
+    )  # fmt: skip
     options = common.parse(parser)
     report = common.Report("packet_cost", options)
     with_pods = [name for name in NETWORKS if make_plan(cell_of(name, 1)).datapath.in_pods]
-    names = [options.baseline, *(options.network or with_pods)]
+    names = [options.baseline, *(options.network or with_pods), *(name for name, _ in options.pods)]
     cells = common.runnable({name: cell_of(name, options.subscribers) for name in names}, report)
+    on_cluster = {f"{name}{ON_CLUSTER}": pods for name, pods in options.pods if name in cells}
     values = {flow: common.Values() for flow in FLOWS}
     with Lab("benchmark-packets") as lab:
         lab.up(cells.values())
-        by_name = {item.plan.cell.network: item for item in lab.networks.values()}
-        for number, (network, flow) in common.interleave(
-            options.pairs, [[(name, flow) for name in cells for flow in FLOWS]], options.seed
-        ):
-            values[flow].add(network, number, ns_per_packet(by_name[network], flow))
+        by_name = {item.plan.cell.network: pods_of(item) for item in lab.networks.values()} | on_cluster
+        schedule = [[(name, flow) for name in (*cells, *on_cluster) for flow in FLOWS]]
+        for number, (name, flow) in common.interleave(options.pairs, schedule, options.seed):
+            values[flow].add(name, number, ns_per_packet(by_name[name], flow))
+    report.data |= {"subscribers": options.subscribers, "baseline": options.baseline}
+    add_costs(report, values, [*cells, *on_cluster], options.baseline)
+    add_ratios(report, values, on_cluster)
+    report.show()
+    return 0
+
+
+def add_costs(
+    report: common.Report, values: dict[str, common.Values], names: Iterable[str], baseline: str
+) -> None:
+    """Add the time of a packet, and how much more it is than on the baseline."""
     rows: list[tuple[str, ...]] = []
-    data: dict[str, Any] = {}
-    for network in cells:
-        row = [network]
+    data = report.data["networks"] = {}
+    for name in names:
+        row = [name]
         for flow in FLOWS:
-            more = differences(values[flow], network, options.baseline)
+            more = differences(values[flow], name, baseline)
             spread = statistics.quantiles(more, n=4) if len(more) > 1 else [more[0]] * 3
-            median = values[flow].median(network)
-            data.setdefault(network, {})[flow] = {"ns": median, "more_ns": spread}
+            median = values[flow].median(name)
+            data.setdefault(name, {})[flow] = {"ns": median, "more_ns": spread}
             row += [common.number(median), f"{spread[1]:+,.0f} ({spread[0]:+,.0f} – {spread[2]:+,.0f})"]
         rows.append(tuple(row))
     header = (
         "network",
-        *(text for flow in FLOWS for text in (f"{flow}, ns", f"more than {options.baseline}, ns")),
+        *(text for flow in FLOWS for text in (f"{flow}, ns", f"more than {baseline}, ns")),
     )
-    report.data |= {"subscribers": options.subscribers, "baseline": options.baseline, "networks": data}
     report.text(common.table(header, rows))
     report.text(
         "Time of one packet through both nodes: median of the rounds; difference: median and quartiles."
     )
-    report.show()
-    return 0
+
+
+def add_ratios(report: common.Report, values: dict[str, common.Values], on_cluster: Iterable[str]) -> None:
+    """Add the ratio of the times on the cluster and in the lab."""
+    rows: list[tuple[str, ...]] = []
+    data = report.data["cluster_to_lab"] = {}
+    for name in on_cluster:
+        network = name.removesuffix(ON_CLUSTER)
+        ratios = {flow: values[flow].ratio(name, network) for flow in FLOWS}
+        data[network] = {flow: common.as_json(ratio) for flow, ratio in ratios.items()}
+        rows.append((network, *(common.describe(ratio) for ratio in ratios.values())))
+    if rows:
+        report.text(common.table(("cluster / lab", *FLOWS), rows))
+        report.text("Median of the ratios within a round, with a 95 % interval.")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ from scipy import stats
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import common
+import packet_cost
+
+from k8sdds.testbeds.lab.plan import make_plan
 
 
 def test_the_interval_leaves_out_as_many_averages_as_the_tables_of_the_test() -> None:
@@ -54,3 +57,9 @@ def test_each_item_is_as_often_first_as_last() -> None:
     pairs = [tuple(item for _, item in schedule[i : i + 2]) for i in range(0, 32, 2)]
     for pair in ("ab", "cd"):
         assert pairs.count(tuple(pair)) == pairs.count(tuple(reversed(pair))) == 4
+
+
+@pytest.mark.parametrize("subscribers", [1, 3])
+def test_all_receivers_of_the_packet_benchmark_are_on_the_second_node(subscribers: int) -> None:
+    pods = make_plan(packet_cost.cell_of("host", subscribers)).topology.pods
+    assert [pod.node for pod in pods] == [0, *[1] * subscribers]
