@@ -1,9 +1,10 @@
 """Cilium with BPF host routing: programs at tc hand packets from device to device, past the nodes' network stack.
 
-Facts from Cilium's documentation and sources (1.16): a program on the node's end of each pod's veth pair looks the
-packet up in maps (Services, connection tracking, identities of addresses, policies) and sends it to the node's
-interface, with bpf_redirect_neigh, or to cilium_vxlan. A program there hands arriving packets to the pod's own
-interface with bpf_redirect_peer. Nodes have no packet filter rules and no connection tracking of the kernel.
+Facts from Cilium's documentation, its sources and its agent on a cluster (1.18.2): a program on the node's end of each
+pod's veth pair looks the packet up in maps (connection tracking, identities of addresses, policies) and sends it to the
+node's interface, with bpf_redirect_neigh, or to cilium_vxlan. A program there hands arriving packets to the pod's own
+interface with bpf_redirect_peer. Packets of pods pass no packet filter rules and no connection tracking of the kernel;
+the tunnel's packets do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from k8sdds.networks.common import encapsulation
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import ClusterEngine, Network, NetworkColor
 from k8sdds.networks.plugin import Plugin, Signs
-from k8sdds.system.kernel_features import CLANG, TC_BPF
+from k8sdds.system.kernel_features import CLANG, IPTABLES, NFTABLES, TC_BPF
 from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
 
 
@@ -40,11 +41,11 @@ NATIVE = Network(
     title="Cilium, native routing, BPF host routing",
     layer="L3 routes",
     policy=True,
-    versions="Cilium 1.16",
+    versions="Cilium 1.18",
     fidelity="modelled",
     differences="programs of k8sdds replace Cilium's, with the same redirects and a lookup for each of its maps;"
     " entries are derived from addresses instead of written by the agent; each device has its own maps; there are no"
-    " policies, Services and events; the gateway of a pod is a permanent neighbor",
+    " policies, Services, events and programs on sockets; the gateway of a pod is a permanent neighbor",
     default_mtu=LINK_MTU,
     requires=(CLANG, TC_BPF),
     lab=lab.native,
@@ -65,7 +66,7 @@ VXLAN = replace(
     layer="L2 overlay",
     encapsulation="VXLAN",
     default_mtu=LINK_MTU - encapsulation.VXLAN,
-    requires=(VXLAN_FEATURE, *NATIVE.requires),
+    requires=(VXLAN_FEATURE, NFTABLES, IPTABLES, *NATIVE.requires),
     lab=lab.vxlan,
     cluster=cluster.vxlan(),
     cluster_engines=(ClusterEngine(cluster.KUBE_PROXY, "kube-proxy", cluster.vxlan(cluster.KUBE_PROXY)),),

@@ -1,9 +1,10 @@
 // The path of a packet between pods in the manner of Cilium's BPF host routing, for the lab.
 //
-// Each packet of a pod is looked up in the maps that Cilium looks up when no policy and no Service applies: Services,
-// connection tracking in both directions, the identities of addresses, and policies. It then leaves through the node's
-// interface (bpf_fib_lookup, bpf_redirect_neigh) or the tunnel device. A packet that arrives is looked up in the same
-// way and is handed to the pod's end of its veth pair (bpf_redirect_peer). Neither direction reaches the node's stack.
+// Each packet of a pod is looked up in the maps that Cilium looks up when no policy and no Service applies: connection
+// tracking in both directions, the identities of addresses, and policies. It then leaves through the node's interface
+// (bpf_fib_lookup, bpf_redirect_neigh) or the tunnel device, where it is looked up whether to translate its address. A
+// packet that arrives is also looked up as one to a Service and as an answer to a translated one, and is handed to the
+// pod's end of its veth pair (bpf_redirect_peer). Neither direction reaches the node's stack, except inside a tunnel.
 //
 // No agent fills the maps. A missing entry is derived from the address, according to the plan of the lab, and inserted.
 
@@ -12,11 +13,14 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-struct __sk_buff;  // the kernel's context; only helpers use it
+// The first members of the kernel's context.
+struct __sk_buff {
+    u32 length, type, mark;
+};
 
-enum { MAP_HASH = 1, MAP_LRU_HASH = 9, MAP_LPM_TRIE = 11 };
+enum { MAP_HASH = 1, MAP_PERCPU_HASH = 5, MAP_LRU_HASH = 9, MAP_LRU_PERCPU_HASH = 10, MAP_LPM_TRIE = 11 };
 enum { ACT_OK = 0, ACT_SHOT = 2 };
-enum { NO_PREALLOC = 1 };
+enum { NO_PREALLOC = 1, ZERO_CHECKSUM = 2, OF_TUNNEL = 0xe00 };
 enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7, AF_INET_ = 2 };
 enum { PROTO_TCP = 6, PROTO_UDP = 17 };
 enum { ETH = 14, TTL = ETH + 8, CHECKSUM = ETH + 10 };
@@ -66,6 +70,14 @@ struct fragment {
 struct ports {
     u16 source, destination;
 };
+struct rule {
+    u32 length, identity;
+    u8 direction, protocol;
+    u16 port;
+};
+struct metric {
+    u64 packets, bytes;
+};
 struct endpoint {
     u32 ifindex;
     u8 pod_mac[6], node_mac[6];
@@ -91,11 +103,24 @@ struct {
     int (*max_entries)[1024];
 } services section(".maps");
 struct {
-    int (*type)[MAP_HASH];
-    u32 *key;
+    int (*type)[MAP_LPM_TRIE];
+    int (*map_flags)[NO_PREALLOC];
+    struct rule *key;
     u32 *value;
     int (*max_entries)[16384];
 } policies section(".maps");
+struct {
+    int (*type)[MAP_LRU_PERCPU_HASH];
+    struct rule *key;
+    struct metric *value;
+    int (*max_entries)[1024];
+} matches section(".maps");
+struct {
+    int (*type)[MAP_PERCPU_HASH];
+    u32 *key;
+    struct metric *value;
+    int (*max_entries)[1024];
+} metrics section(".maps");
 struct {
     int (*type)[MAP_HASH];
     u32 *key;
@@ -119,14 +144,11 @@ struct ipv4 {
     u32 source, destination;
 };
 
-// Read the headers; ports of later IP fragments come from the first one. Returns 0 for a packet that is not IPv4
-// between pods.
+// Read the headers; ports of later IP fragments come from the first one. Returns 0 for a packet that is not IPv4.
 inlined int read_packet(struct __sk_buff *skb, struct ipv4 *ip, struct tuple *tuple) {
     u16 protocol;
     struct ports ports = {};
     if (load_bytes(skb, 12, &protocol, 2) || protocol != be16(0x0800) || load_bytes(skb, ETH, ip, sizeof(*ip)))
-        return 0;
-    if (be32(ip->destination) >> 16 != POD_PREFIX || be32(ip->source) >> 16 != POD_PREFIX)
         return 0;
     struct fragment key = {ip->destination, ip->source, ip->id, ip->protocol, 0};
     if (ip->offset & be16(0x1fff)) {
@@ -148,11 +170,19 @@ inlined int read_packet(struct __sk_buff *skb, struct ipv4 *ip, struct tuple *tu
     return 1;
 }
 
-// Look up the flow: as an answer first, then in its own direction. Returns whether the packet is an answer.
-inlined int track(struct tuple *tuple, u32 bytes) {
+// Whether a packet is between pods.
+#define is_of_pods(ip) (be32((ip)->destination) >> 16 == POD_PREFIX && be32((ip)->source) >> 16 == POD_PREFIX)
+
+// Look up the flow of which a packet is an answer.
+inlined struct connection *answered(struct tuple *tuple) {
     struct tuple reverse = {tuple->source, tuple->destination, tuple->source_port, tuple->destination_port,
                             tuple->protocol, 1 - tuple->direction, 0};
-    struct connection *known = map_lookup(&connections, &reverse);
+    return map_lookup(&connections, &reverse);
+}
+
+// Look up the flow: as an answer first, then in its own direction. Returns whether the packet is an answer.
+inlined int track(struct tuple *tuple, u32 bytes) {
+    struct connection *known = answered(tuple);
     int answer = known != 0;
     if (!known)
         known = map_lookup(&connections, tuple);
@@ -179,11 +209,44 @@ inlined struct remote identify(u32 address) {
     return new;
 }
 
-// Look up whether an identity may exchange packets with the pod.
-inlined void check_policy(u32 identity) {
-    u32 allowed = 1;
-    if (!map_lookup(&policies, &identity))
-        map_update(&policies, &identity, &allowed, 0);
+// Count a packet.
+inlined void count(void *map, const void *key, u32 bytes) {
+    struct metric *known = map_lookup(map, key);
+    if (known) {
+        known->packets++;
+        known->bytes += bytes;
+    } else {
+        struct metric new = {1, bytes};
+        map_update(map, key, &new, 0);
+    }
+}
+
+// Count a packet that enters (0) or leaves (1) a device.
+inlined void count_direction(u32 direction, struct ipv4 *ip) {
+    count(&metrics, &direction, be16(ip->total));
+}
+
+// Look up whether an identity may exchange packets with the pod: a rule for it, and one for all identities. Only an
+// entry for everything exists. Count its matches.
+inlined void check_policy(u32 identity, struct tuple *tuple, u32 bytes) {
+    struct rule key = {64, identity, tuple->direction, tuple->protocol, tuple->destination_port};
+    map_lookup(&policies, &key);
+    key.identity = 0;
+    if (!map_lookup(&policies, &key)) {
+        u32 allowed = 1;
+        key.length = 40;
+        map_update(&policies, &key, &allowed, 0);
+    }
+    count(&matches, &key, bytes);
+}
+
+// Look up whether the destination is a Service of the protocol, or of any.
+inlined int is_service(struct tuple *tuple) {
+    struct tuple key = {tuple->destination, 0, tuple->destination_port, 0, tuple->protocol, 0, 0};
+    if (map_lookup(&services, &key))
+        return 1;
+    key.protocol = 0;
+    return map_lookup(&services, &key) != 0;
 }
 
 inlined void decrement_ttl(struct __sk_buff *skb, struct ipv4 *ip) {
@@ -192,21 +255,27 @@ inlined void decrement_ttl(struct __sk_buff *skb, struct ipv4 *ip) {
     store_bytes(skb, TTL, &ttl, 1, 0);
 }
 
+// Look up a pod of this node.
+inlined struct endpoint *find_pod(u32 address) {
+    struct endpoint *known = map_lookup(&endpoints, &address);
+    if (known)
+        return known;
+    u8 slot = (be32(address) & 0xff) - FIRST_POD;
+    struct endpoint new = {FIRST_DEVICE + slot, {2, 0xc1, 0, 0, 1, slot}, {2, 0xc1, 0, 0, 0, slot}};
+    map_update(&endpoints, &address, &new, 0);
+    return map_lookup(&endpoints, &address);
+}
+
 // Deliver a packet to a pod of this node, as its own end of the veth pair had received it.
 inlined int deliver(struct __sk_buff *skb, struct ipv4 *ip, struct tuple *tuple) {
-    struct endpoint *pod = map_lookup(&endpoints, &ip->destination);
-    if (!pod) {
-        u8 slot = (be32(ip->destination) & 0xff) - FIRST_POD;
-        struct endpoint new = {FIRST_DEVICE + slot, {2, 0xc1, 0, 0, 1, slot}, {2, 0xc1, 0, 0, 0, slot}};
-        map_update(&endpoints, &ip->destination, &new, 0);
-        pod = map_lookup(&endpoints, &ip->destination);
-        if (!pod)
-            return ACT_SHOT;
-    }
+    struct endpoint *pod = find_pod(ip->destination);
+    if (!pod)
+        return ACT_SHOT;
     tuple->direction = 1;
     u32 identity = identify(ip->source).identity;
     if (!track(tuple, be16(ip->total)))
-        check_policy(identity);
+        check_policy(identity, tuple, be16(ip->total));
+    count_direction(0, ip);
     decrement_ttl(skb, ip);
     store_bytes(skb, 0, pod->pod_mac, 6, 0);
     store_bytes(skb, 6, pod->node_mac, 6, 0);
@@ -222,15 +291,16 @@ inlined int deliver(struct __sk_buff *skb, struct ipv4 *ip, struct tuple *tuple)
 // The node's stack handles what is no packet to a pod.
 inlined int leave(struct __sk_buff *skb, struct ipv4 *ip, struct remote *remote) {
     struct tuple tuple = {};
-    if (!read_packet(skb, ip, &tuple))
-        return ACT_OK;
-    struct tuple service = {tuple.destination, 0, tuple.destination_port, 0, tuple.protocol, 0, 0};
-    if (map_lookup(&services, &service))
+    if (!read_packet(skb, ip, &tuple) || !is_of_pods(ip))
         return ACT_OK;
     *remote = identify(ip->destination);
     if (!track(&tuple, be16(ip->total)))
-        check_policy(remote->identity);
-    return is_local(ip) ? deliver(skb, ip, &tuple) : TO_OTHER_NODE;
+        check_policy(remote->identity, &tuple, be16(ip->total));
+    if (is_local(ip))
+        return deliver(skb, ip, &tuple);
+    map_lookup(&endpoints, &ip->destination);
+    count_direction(1, ip);
+    return TO_OTHER_NODE;
 }
 
 // -- programs ----------------------------------------------------------------------------------------------------
@@ -280,18 +350,42 @@ section("from-pod-vxlan") int from_pod_vxlan(struct __sk_buff *skb) {
         u16 flags;
         u32 label;
     } tunnel = {.identity = identify(ip.source).identity & 0xffffff, .node = be32(remote.node)};
-    if (set_tunnel_key(skb, &tunnel, sizeof(tunnel), 0))
+    if (set_tunnel_key(skb, &tunnel, sizeof(tunnel), ZERO_CHECKSUM))
         return ACT_SHOT;
+    skb->mark = OF_TUNNEL;
     return redirect(TUNNEL_DEVICE, 0);
 }
 
-// On the node's interface and on its tunnel device.
-section("to-pod") int to_pod(struct __sk_buff *skb) {
+// On the device to other nodes, for packets that leave: look up whether the packet answers one to a Service, and whether
+// its source address must be translated, which answers are not.
+section("to-nodes") int to_nodes(struct __sk_buff *skb) {
+    struct ipv4 ip;
+    struct tuple tuple = {};
+    if (read_packet(skb, &ip, &tuple) && is_of_pods(&ip)) {
+        answered(&tuple);
+        find_pod(ip.source);
+        answered(&tuple);
+        count_direction(1, &ip);
+    }
+    return ACT_OK;
+}
+
+// On the node's interface and on its tunnel device, for packets that arrive. The node's stack handles those that are
+// not between pods, such as packets of the tunnel.
+section("from-nodes") int from_nodes(struct __sk_buff *skb) {
     struct ipv4 ip;
     struct tuple tuple = {};
     if (!read_packet(skb, &ip, &tuple))
         return ACT_OK;
-    return deliver(skb, &ip, &tuple);
+    count_direction(0, &ip);
+    struct prefix source = {32, ip.source};
+    map_lookup(&identities, &source);
+    if (is_service(&tuple))
+        return ACT_OK;
+    if (is_of_pods(&ip))
+        return deliver(skb, &ip, &tuple);
+    map_lookup(&endpoints, &ip.destination);
+    return ACT_OK;
 }
 
 char license_text[] section("license") = "GPL";

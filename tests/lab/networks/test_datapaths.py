@@ -73,8 +73,9 @@ def test_what_is_observed_is_what_the_network_describes(
     assert found.path_mtu_bytes == lab_network.plan.datapath.mtu
     assert found.masqueraded is False
     by_programs = TC_BPF in described.requires
-    # Also with `host`: its nodes have the rules of kube-proxy.
-    filtered = network == "host" or (described.layer in ("L2 overlay", "L3 routes") and not by_programs)
+    # Also with `host`: its nodes have the rules of kube-proxy, which packets of tunnels pass with every network.
+    filtered = network == "host" or described.layer == "L2 overlay"
+    filtered |= described.layer == "L3 routes" and not by_programs
     assert found.conntrack == filtered
     assert found.rules_matched is not None and found.rules is not None
     assert (0 < found.rules_matched < found.rules) == filtered
@@ -166,7 +167,18 @@ def test_bpf_programs_carry_packets_past_the_stack(lab_networks: dict[str, LabNe
     # Two nodes are two hops, as with a router.
     assert "ttl=62" in output or "ttl=63" in output
     assert {node: forwarded(node) for node in before} == before
-    assert output_of(lab_network, "node0", "nft", "list", "ruleset") == ""
+    # Only packets of the tunnel pass rules, and those are of the node itself.
+    tunnel = network == "cilium-vxlan"
+    assert bool(output_of(lab_network, "node0", "nft", "list", "ruleset")) == tunnel
+    passed = {
+        chain: int(packets) > 0
+        for chain, packets in re.findall(
+            r"^:(INPUT|FORWARD|OUTPUT) ACCEPT \[(\d+):",
+            output_of(lab_network, "node0", "iptables-nft-save", "-c", "-t", "filter"),
+            re.MULTILINE,
+        )
+    }
+    assert passed == {"INPUT": tunnel, "FORWARD": False, "OUTPUT": tunnel}
 
 
 def test_every_packet_passes_the_chain_of_its_pod_on_kube_router(lab_networks: dict[str, LabNetwork]) -> None:
