@@ -150,12 +150,21 @@ def test_a_switch_of_the_network_costs_no_evidence_of_trials_on_the_nodes_own_ne
 
 
 @pytest.mark.parametrize(
-    ("host", "policies", "named"),
-    [(False, ["deny-all"], True), (False, [], False), (True, ["deny-all"], False)],
+    ("host", "policies", "named", "admitted"),
+    [
+        (False, ["deny-all"], True, False),
+        (False, ["deny-all", "k8sdds"], True, True),
+        (False, ["k8sdds"], False, True),
+        (False, [], False, False),
+        (True, ["deny-all"], False, False),
+    ],
 )
-def test_policies_can_be_why_a_pod_does_not_answer(host: bool, policies: list[str], named: bool) -> None:
+def test_policies_can_be_why_a_pod_does_not_answer(
+    host: bool, policies: list[str], named: bool, admitted: bool
+) -> None:
     pods = SimpleNamespace(policies_of_others=lambda: policies)
     verifier = PathVerifier(pods, None)  # type: ignore[arg-type]
     remedy = verifier._remedy(Slot("sub0", "sub", "n1", host))
-    assert ("deny-all (k8sdds init rights --like network-policy)" in remedy) == named
+    assert ("one of these NetworkPolicies may refuse it: deny-all" in remedy) == named
+    assert ("k8sdds init rights --like network-policy" in remedy) == (named and not admitted)
     assert "check that the network's agent is ready" in remedy

@@ -10,13 +10,14 @@ import pytest
 
 from k8sdds.cli.options import ClusterOptions
 from k8sdds.cli.testbed import select
+from k8sdds.kubernetes.apply import read_manifest
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.model.trial import Cell
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
-from k8sdds.testbeds.cluster import permissions, preflight
+from k8sdds.testbeds.cluster import permissions, pods, preflight
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
-from k8sdds.testbeds.cluster.pod_pool import PodPool
+from k8sdds.testbeds.cluster.pod_pool import ADMITTING_POLICY, PodPool, not_created
 
 
 class Api:
@@ -24,13 +25,14 @@ class Api:
 
     def __init__(self, *refused: str) -> None:
         self.refused = refused
+        self.status = 403
 
     def is_allowed(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return f"{verb} {resource}" not in self.refused
 
-    def get(self, path: str, **query: Any) -> dict[str, Any]:
+    def get_once(self, path: str, **query: Any) -> dict[str, Any]:
         if "list networkpolicies" in self.refused:
-            raise ApiError(403, "forbidden")
+            raise ApiError(self.status, "refused")
         assert path.endswith("/n/networkpolicies") and query == {"labelSelector": "!k8sdds.io/campaign"}
         return {"items": [{"metadata": {"name": "deny-all"}}]}
 
@@ -53,12 +55,20 @@ def test_missing_rights_are_named(namespace: str | None, refused: list[str], exp
     assert all("k8sdds init rights" in problem.remedy for problem in found)
 
 
-@pytest.mark.parametrize(("refused", "expected"), [([], ["deny-all"]), (["list networkpolicies"], [])])
-def test_policies_that_may_refuse_packets_are_named(refused: list[str], expected: list[str]) -> None:
-    pool = PodPool.__new__(PodPool)  # without a watch
-    pool._client = cast(KubernetesClient, Api(*refused))
+@pytest.mark.parametrize(
+    ("refused", "status", "expected"),
+    [([], 0, ["deny-all"]), (["list networkpolicies"], 403, []), (["list networkpolicies"], 503, [])],
+)
+def test_policies_that_may_refuse_packets_are_named(
+    refused: list[str], status: int, expected: list[str]
+) -> None:
+    pool, api = PodPool.__new__(PodPool), Api(*refused)  # without a watch
+    api.status = status
+    pool._client = cast(KubernetesClient, api)
     pool._namespace = CampaignNamespace(pool._client, "c", "n", owned=False, title="C")
     assert pool.policies_of_others() == expected
+    (admitting,) = read_manifest("rights/network-policy.yaml")
+    assert admitting["metadata"]["name"] == ADMITTING_POLICY
 
 
 @pytest.mark.parametrize(
@@ -120,4 +130,23 @@ def test_a_prepared_namespace_must_admit_the_pods(
     found = preflight.admission_problems(cells, api, namespace, "registry.example/perftest")
     whats = [problem.what for problem in found]
     assert whats == [f"cannot create pod sub0-host: {message}"] * refused
-    assert all("--set baseline=NETWORK" in problem.remedy for problem in found)
+    for problem in found:
+        assert ("--set baseline=NETWORK" in problem.remedy) == (message == VIOLATION)
+
+
+@pytest.mark.parametrize(
+    ("role", "host", "message", "without_host"),
+    [
+        ("sub", True, VIOLATION, True),
+        ("sub", False, VIOLATION, False),
+        (pods.NODE_PROBE, True, VIOLATION, False),
+        ("sub", True, "exceeded quota: q, requested: cpu=1", False),
+    ],
+)
+def test_only_pod_security_suggests_to_measure_without_host(
+    role: str, host: bool, message: str, without_host: bool
+) -> None:
+    slot = pods.Slot("sub0", role, "n1", host)
+    error = not_created(pods.pod("a", slot, "a.example/b", "c", (1, 1)), "lab", ApiError(403, message))
+    assert error.message == f"cannot create pod a: {message}"
+    assert ("networks=NETWORK" in error.remedy) == without_host

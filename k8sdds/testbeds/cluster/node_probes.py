@@ -26,7 +26,7 @@ from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.machine_cpu import Processes
 
-NAME, ROLE = "node-probe", "probe"
+NAME = "node-probe"
 MEMORY = (16 * pods.MIB, 64 * pods.MIB)
 OBSERVER, COUNTER, PROCESSES = "observer", "counter", "processes"
 CONNTRACK_COUNT = "/proc/sys/net/netfilter/nf_conntrack_count"
@@ -151,7 +151,9 @@ class NodeProbes:
 
 
 def _slot(node: str, name: str = NAME, capabilities: tuple[str, ...] = ()) -> Slot:
-    return Slot(name, ROLE, node, True, capabilities=capabilities, sees_processes=name == PROCESSES)
+    return Slot(
+        name, pods.NODE_PROBE, node, True, capabilities=capabilities, sees_processes=name == PROCESSES
+    )
 
 
 def _parse_counters(node: str, result: CommandResult) -> LinkCounters:

@@ -31,6 +31,11 @@ from k8sdds.testbeds.probing import Place, Stop
 READY_TIMEOUT_S, END_TIMEOUT_S = 20, 20
 """How long a command may take until it prints `ready`, and until it ends."""
 
+POD_SECURITY = "violates PodSecurity"
+"""Part of the message if the level of Pod Security of a namespace refuses a pod."""
+ADMITTING_POLICY = "k8sdds"
+"""Name of the NetworkPolicy in deploy/rights/network-policy.yaml."""
+
 
 @dataclass(frozen=True)
 class ReadyPod:
@@ -159,9 +164,9 @@ class PodPool:
             raise not_created(body, self._namespace.name, error) from error
 
     def policies_of_others(self) -> list[str]:
-        """Return the NetworkPolicies of the namespace that no campaign created, as far as this user may list them."""
+        """Return the NetworkPolicies of the namespace that no campaign created; none if they cannot be listed."""
         path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{self._namespace.name}/networkpolicies"
-        listed = permissions.readable(self._client, path, labelSelector=f"!{versions.CAMPAIGN_LABEL}")
+        listed = permissions.readable_at_once(self._client, path, labelSelector=f"!{versions.CAMPAIGN_LABEL}")
         return [policy["metadata"]["name"] for policy in (listed or {}).get("items", ())]
 
     def _delete(self, slots: Sequence[Slot]) -> None:
@@ -271,7 +276,8 @@ class PodPool:
 def not_created(pod: Mapping[str, Any], namespace: str, error: ApiError) -> PrerequisiteError:
     """Return the error if a pod, given by its manifest, cannot be created."""
     remedy = f"check the quotas and admission policies of namespace {namespace}"
-    if pod["spec"].get("hostNetwork"):
+    is_probe = pod["metadata"]["labels"].get(versions.ROLE_LABEL) == pods.NODE_PROBE
+    if POD_SECURITY in error.message and pod["spec"].get("hostNetwork") and not is_probe:
         remedy += (
             "; to measure without `host`, the nodes' own network, set the installed one: --set networks=NETWORK"
             " --set baseline=NETWORK"

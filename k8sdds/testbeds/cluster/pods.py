@@ -25,6 +25,9 @@ FINAL = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "CrashLoop
          "CreateContainerConfigError", "CreateContainerError", "StartError")  # fmt: skip
 """Reasons of a waiting container that do not resolve with time."""
 
+NODE_PROBE = "probe"
+"""Role of pods that read what a node does, which no trial uses."""
+
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _OPPOSITE = {SHORT_ROLES[PUBLISHER]: SHORT_ROLES[SUBSCRIBER], SHORT_ROLES[SUBSCRIBER]: SHORT_ROLES[PUBLISHER]}

@@ -24,7 +24,7 @@ from k8sdds.testbeds.cluster import datapath
 from k8sdds.testbeds.cluster.datapath import LinkCounters, PathEnd
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.nodes import NodeInfo
-from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
+from k8sdds.testbeds.cluster.pod_pool import ADMITTING_POLICY, PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
 
 PROBE = "/usr/local/bin/k8sdds-probe"
@@ -264,16 +264,15 @@ class PathVerifier:
 
     def _remedy(self, slot: Slot) -> str:
         """Return what to do if a pod does not answer."""
-        remedy = "check that the network's agent is ready on both nodes: kubectl get pods -A -o wide"
-        names = [] if slot.host else self.pods.policies_of_others()
-        return (
-            remedy
-            if not names
-            else (
-                f"let these NetworkPolicies allow it: {', '.join(names)} (k8sdds init rights --like network-policy); or"
-                f" {remedy}"
-            )
+        agents = "check that the network's agent is ready on both nodes: kubectl get pods -A -o wide"
+        policies = [] if slot.host else self.pods.policies_of_others()
+        others = [name for name in policies if name != ADMITTING_POLICY]
+        if not others:
+            return agents
+        admit = (
+            "" if ADMITTING_POLICY in policies else " (k8sdds init rights --like network-policy admits it)"
         )
+        return f"one of these NetworkPolicies may refuse it: {', '.join(others)}{admit}; or {agents}"
 
 
 def _wait_until_ready(streams: Iterable[ExecStream], subscribers: Iterable[str]) -> None:
