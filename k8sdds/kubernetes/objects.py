@@ -91,6 +91,11 @@ def _path(client: KubernetesClient, obj: dict[str, Any]) -> str:
     return f"{collection_path(client, obj)}/{obj['metadata']['name']}"
 
 
+def image(obj: dict[str, Any]) -> str:
+    """Return the image of the first container of a StatefulSet or DaemonSet."""
+    return str(obj["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
 def wait_for_replicas(client: KubernetesClient, obj: dict[str, Any], timeout_s: float) -> tuple[int, int]:
     """Wait until all pods of a StatefulSet or DaemonSet are ready, at most `timeout_s`.
 

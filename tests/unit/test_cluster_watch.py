@@ -6,10 +6,12 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from k8sdds import versions
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster import watch as watch_module
@@ -104,17 +106,27 @@ def test_a_failed_pod_ends_the_wait_with_its_reason(server: Server, watch: PodWa
         watch.wait_ready(["a", "b"], 60)
 
 
-def test_an_image_that_cannot_be_pulled_needs_a_login(server: Server, watch: PodWatch) -> None:
-    waiting = {
-        "reason": "ImagePullBackOff",
-        "message": 'Back-off pulling image "a.example/b": 401 Unauthorized',
-    }
+@pytest.mark.parametrize(
+    ("image", "owned", "remedy"),
+    [
+        ("a.example/b", True, "requires a login, use --image-login"),
+        ("a.example/b", False, "let the administrator of n name a Secret in imagePullSecrets"),
+        (versions.PERFTEST_IMAGE, True, "no registry has this image: load it with `k8sdds images load`"),
+        (versions.PERFTEST_IMAGE, False, "no registry has this image: load it with `k8sdds images load`"),
+    ],
+)
+def test_the_fix_of_a_failed_pull_depends_on_the_image_and_the_namespace(
+    server: Server, watch: PodWatch, image: str, owned: bool, remedy: str
+) -> None:
+    watch._namespace = replace(watch._namespace, owned=owned)
+    waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": 401 Unauthorized'}
     status = {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}
     metadata = {"name": "a", "resourceVersion": "2"}
     server._events.put({"type": "ADDED", "object": {"metadata": metadata, "status": status}})
     with pytest.raises(PrerequisiteError, match="401 Unauthorized") as error:
         watch.wait_ready(["a"], 60)
-    assert "--image-login" in error.value.remedy
+    assert remedy in error.value.remedy
+    assert ("--image-login" in error.value.remedy) == ("use --image-login" in remedy)
 
 
 def test_a_pod_that_loses_readiness_is_awaited(server: Server, watch: PodWatch) -> None:

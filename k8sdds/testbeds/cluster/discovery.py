@@ -76,14 +76,14 @@ class DiscoveryServers:
         service = self._service(cell)
         if service.name not in self._statefulsets:
             self._statefulsets[service.name] = self._create(cell.middleware, service)
-        ready, _ = objects.wait_for_replicas(
-            self.namespace.client, self._statefulsets[service.name], READY_TIMEOUT_S
-        )
+        statefulset = self._statefulsets[service.name]
+        ready, _ = objects.wait_for_replicas(self.namespace.client, statefulset, READY_TIMEOUT_S)
         # Participants need only one server; do not wait for another that is being replaced.
         if ready < 1:
             raise PrerequisiteError(
                 f"no {service.title} is ready after {READY_TIMEOUT_S} s",
-                f"check that its image is on the nodes: kubectl -n {self.namespace.name} describe pods",
+                f"inspect its pods: kubectl -n {self.namespace.name} describe pods; if its image cannot be pulled:"
+                f" {self.namespace.pull_remedy(objects.image(statefulset))}",
             )
 
     def _create(self, middleware_name: str, service: discovery.Service) -> dict[str, Any]:
@@ -96,9 +96,10 @@ class DiscoveryServers:
         needed = [manifest for manifest in manifests if manifest["kind"] in KINDS]
         for manifest in needed:
             manifest["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self.namespace.campaign
-        self.namespace.pull_with_login(needed[-1]["spec"]["template"]["spec"])
+        (statefulset,) = (manifest for manifest in needed if manifest["kind"] == "StatefulSet")
+        self.namespace.pull_with_login(statefulset["spec"]["template"]["spec"])
         objects.create(self.namespace.client, needed)
-        return needed[-1]
+        return statefulset
 
     def pod_patterns(self, cells: Iterable[Cell]) -> list[str]:
         """Return NAMESPACE/NAME of the pods of the servers that these cells use."""

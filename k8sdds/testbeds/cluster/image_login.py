@@ -63,14 +63,18 @@ def secret(logins: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def in_prepared(namespace: str) -> str:
+    """Return the fix if images in a prepared namespace require a login."""
+    return f"let the administrator of {namespace} name a Secret in imagePullSecrets of its ServiceAccount default"
+
+
 def problems(namespace: str | None, missing: list[str]) -> list[Problem]:
     """Return why k8sdds cannot create the Secret: in a prepared namespace, or because of missing rights."""
     if namespace is not None:
         return [
             Problem(
                 f"{OPTION}: k8sdds creates no Secrets in the prepared namespace {namespace}",
-                f"leave it out, and let the administrator of {namespace} name a Secret in imagePullSecrets of its"
-                " ServiceAccount default",
+                f"leave it out, and {in_prepared(namespace)}",
                 input=True,
             )
         ]

@@ -76,7 +76,6 @@ class MetricsCollector:
         self._daemonset = {}
         manifests = node_meter.objects(self._namespace.name, self._packet_filters, self._image)
         namespaced = [manifest for manifest in manifests if "namespace" in manifest["metadata"]]
-        self._namespace.pull_with_login(namespaced[-1]["spec"]["template"]["spec"])
         cluster_wide = [manifest for manifest in manifests if "namespace" not in manifest["metadata"]]
         if not self._namespace.owned:
             self._add_missing("nodes: k8sdds creates no meter in a prepared namespace")
@@ -94,9 +93,16 @@ class MetricsCollector:
                 )
             else:
                 objects.create(self._client, self._owned(cluster_wide))
+            (daemonset,) = (manifest for manifest in namespaced if manifest["kind"] == "DaemonSet")
+            self._namespace.pull_with_login(daemonset["spec"]["template"]["spec"])
             objects.create(self._client, namespaced)
-            self._daemonset = namespaced[-1]
-            objects.wait_for_replicas(self._client, self._daemonset, READY_TIMEOUT_S)
+            self._daemonset = daemonset
+            ready, _ = objects.wait_for_replicas(self._client, daemonset, READY_TIMEOUT_S)
+            if not ready:
+                remedy = self._namespace.pull_remedy(objects.image(daemonset))
+                self._add_missing(
+                    f"nodes: no meter is ready after {READY_TIMEOUT_S} s; if its image cannot be pulled: {remedy}"
+                )
         except PrerequisiteError as error:
             # Missing metrics leave gaps in a table; they must not stop a campaign.
             self._add_missing(f"nodes: {error.message}")

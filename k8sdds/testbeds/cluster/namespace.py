@@ -47,7 +47,7 @@ class CampaignNamespace:
     title: str
     """The campaign's full name."""
     logins: dict[str, Any] | None = field(default=None, repr=False)
-    """Logins to the registry of its images; None if k8sdds has none."""
+    """Logins to the registries of its images; None if k8sdds has none."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -68,6 +68,16 @@ class CampaignNamespace:
         """Let a pod, given by its `spec`, pull its images with the logins."""
         if self.logins:
             spec["imagePullSecrets"] = [{"name": image_login.NAME}]
+
+    def pull_remedy(self, image: str) -> str:
+        """Return how to fix a failed pull. `image`: the name of the image, or a message that contains it."""
+        if versions.LOCAL_REGISTRY in image:
+            return (
+                "no registry has this image: load it with `k8sdds images load`, or push it and set --image; see k8sdds"
+                " docs your-cluster"
+            )
+        login = f"use {image_login.OPTION}" if self.owned else image_login.in_prepared(self.name)
+        return f"check the name of the image; if its registry requires a login, {login}"
 
     def delete(self) -> None:
         """Start to delete the namespace, or the campaign's pods in a prepared one. Does not wait."""
@@ -113,7 +123,7 @@ def create(
 
     Leftovers of a killed process that ran the same campaign are deleted first. `created` is called with the name as
     soon as the namespace exists; if the rights there cannot be granted, the namespace is deleted again.
-    `logins`: to the registry of the images.
+    `logins` to the registries of the images become a Secret.
     """
     campaign = identifier(title)
     if prepared is not None:

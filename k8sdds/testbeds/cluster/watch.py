@@ -146,7 +146,7 @@ class PodWatch:
         if problem:
             remedy = f"inspect them: kubectl -n {self._namespace.name} describe pods; remove leftovers: k8sdds clean"
             if any(name in problem for name in PULL_ERRORS):
-                remedy = f"check the name of the image, and for a registry with a login use --image-login; {remedy}"
+                remedy = f"{self._namespace.pull_remedy(problem)}; {remedy}"
             raise PrerequisiteError(problem, remedy)
 
     def wait_deleted(self, names: Iterable[str], timeout_s: float = DELETE_TIMEOUT_S) -> None:
