@@ -53,6 +53,8 @@ def test_content_is_readable_only_if_nothing_encrypts_it(field: Field, middlewar
 
 FLIPPED_AT = 8 * 300
 """Bit offset from the UDP header: inside a sample of 512 bytes."""
+UNMODIFIED_KBYTES = 100
+"""Far more than participants need to authenticate each other, and far less than samples have."""
 
 
 @pytest.mark.parametrize(
@@ -64,15 +66,15 @@ FLIPPED_AT = 8 * 300
 )  # fmt: skip
 def test_a_modified_packet_is_rejected_if_something_signs(field: Field, middleware: str, name: str) -> None:
     for protection in dict.fromkeys((None, PROTECTIONS[name])):  # None: the attack succeeds without security
-        publisher, subscriber = field.pair(middleware, protection, "-executionTime", 5, "-warmUp", 0.1)
-        publisher.wait_until_started()
         field.lab_network.sandbox.run(
             ["nft", "-f", "-"],
             "table ip attack {\n chain flip {\n  type filter hook prerouting priority -300;\n"
-            f"  ip saddr {field.address('pub0')} udp length > 500 counter @th,{FLIPPED_AT},16 set 0x5a5a\n }}\n}}\n",
+            f"  ip saddr {field.address('pub0')} udp length > 500 quota over {UNMODIFIED_KBYTES} kbytes"
+            f" counter @th,{FLIPPED_AT},16 set 0x5a5a\n }}\n}}\n",
             netns="node1",
         )
         try:
+            publisher, subscriber = field.pair(middleware, protection, "-executionTime", 3, "-warmUp", 0.1)
             codes = publisher.end(), subscriber.end()
             ruleset = field.lab_network.sandbox.run(["nft", "-j", "list", "ruleset"], netns="node1")
         finally:
@@ -84,11 +86,14 @@ def test_a_modified_packet_is_rejected_if_something_signs(field: Field, middlewa
             for part in item["rule"]["expr"]
             if "counter" in part
         ]
-        assert sum(counters) > 0
-        sent = publisher.summary.get("sent") or 0
-        # The attack lasts four of five seconds. A busy machine can end before the last samples arrive.
-        accepted = codes == (0, 0) and subscriber.received > 0.9 * sent > 0
-        assert accepted == (protection is None), (codes, sent, subscriber.received, publisher.err)
+        modified = sum(counters)
+        assert modified > 0
+        lost = (publisher.summary.get("sent") or 0) - subscriber.received
+        # A busy machine can end before the last samples arrive.
+        if protection is None:
+            assert codes == (0, 0) and lost < modified / 2, (codes, lost, modified, publisher.err)
+        else:
+            assert codes != (0, 0) or lost >= min(modified, 10), (codes, lost, modified)
 
 
 @pytest.mark.parametrize(("middleware", "name"), sampled(CASES, 3))
