@@ -34,7 +34,7 @@ class Surroundings:
     nonce: str = ""
     """16 hexadecimal digits that are the same for all participants of an attempt, and for no other attempt."""
     records_stops: bool = False
-    """Whether the testbed records when CPU limits stop participants, which alone needs the times of slow samples."""
+    """Whether the testbed records when CPU limits stop participants. Only then, subscribers log slow samples."""
 
 
 @dataclass(frozen=True)

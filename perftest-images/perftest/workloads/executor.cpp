@@ -118,7 +118,7 @@ void Executor::begin_measured() {
     state_.advance(Stage::warm_up, Stage::measured);
 }
 
-// The stage alone does not say it: the housekeeping thread may be late to end it, and a measured sample of a node that began
+// The stage alone is not sufficient: the housekeeping thread may be late to end it, and a measured sample of a node that began
 // a little earlier is computed while the stage is still the warm-up.
 bool Executor::is_over(int64_t now) const {
     return now >= over_ns_ || state_.stage.load(relaxed) == Stage::over;
