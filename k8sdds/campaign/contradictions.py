@@ -144,10 +144,13 @@ def _unsupported_graph(cell: Cell, of_test: bool, implementation: middleware.Mid
 
 def _unsupported_fleet(cell: Cell, implementation: middleware.Middleware) -> str | None:
     """Return why the middleware of a cell cannot start fleets, or None."""
-    if implementation.starts_fleets:
-        return None
-    known = ", ".join(name for name, each in middleware.MIDDLEWARES.items() if each.starts_fleets)
-    return f"{cell.middleware} does not start fleets: set middleware to one of {known}"
+    if not implementation.starts_fleets:
+        known = ", ".join(name for name, each in middleware.MIDDLEWARES.items() if each.starts_fleets)
+        return f"{cell.middleware} does not start fleets: set middleware to one of {known}"
+    fleet = workloads.find(cell.test).load(cell).fleet
+    if fleet and fleet.gossip and not implementation.relays(cell):
+        return "gossip needs a router of Zenoh: set middleware to zenoh and `discovery: server`"
+    return None
 
 
 def _unsupported_match(name: str | None) -> str | None:

@@ -39,6 +39,8 @@ class Fleet:
     change_s: float | None
     """When the change is; None: in the middle of the time before `steady_s`."""
     index_limit: int | None
+    gossip: bool = False
+    """Whether its members are peers that a router introduces to each other, instead of clients of the router."""
     restarts_server: bool = False
     """Whether at the change the discovery server is killed and starts again, `SERVER_AHEAD_S` before these start."""
 
@@ -119,6 +121,7 @@ def fleet_options(trial: Trial, fleet: Fleet) -> list[str]:
     if fleet.changed:
         kind, (first, count) = "restart" if fleet.restarts else "late", fleet.changed
         argv += ["-change", f"{kind}:{first}:{count}:{fleet.changed_at_s(trial.duration_s):g}"]
+    argv += ["-gossip"] if fleet.gossip else []
     return argv + (["-indexLimit", str(fleet.index_limit)] if fleet.index_limit else [])
 
 

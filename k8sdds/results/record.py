@@ -86,6 +86,8 @@ class Subject(BaseModel):
         "What changed in the fleet: `none`, `late`, `restart-process`, `restart-pod` or `restart-server`", only=SOME_TESTS)
     fleet_change_s: float | None = column("cell", "experiment",
         "Requested time of that; missing: in the middle of the time before `fleet_steady_s`", only=SOME_TESTS)
+    fleet_gossip: bool | None = column("cell", "experiment",
+        "Whether the router introduced the members to each other, instead of passing on what they send", only=SOME_TESTS)
     fleet_index_limit: int | None = column("cell", "experiment",
         "Last participant index that members use and search; missing: as many as there are", only=SOME_TESTS)
     fleet_accepted_s: list[float] | None = column("cell", "experiment",

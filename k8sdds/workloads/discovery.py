@@ -76,6 +76,11 @@ class DiscoveryOptions(Strict):
     change_s: Annotated[float | None, Axis(WORKLOAD, lambda _: "", column="fleet_change_s")] = Field(
         default=None, gt=0, description="when that is; default: in the middle of the time before `steady_s`"
     )
+    gossip: Annotated[bool, Axis(WORKLOAD, lambda v: "gossip" if v else "", column="fleet_gossip")] = Field(
+        default=False,
+        description="whether the router of Zenoh introduces the members to each other, so that they connect to each"
+        " other, instead of passing on all that they send",
+    )
     index_limit: Annotated[
         int | None, Axis(WORKLOAD, lambda v: f"indexes up to {v}", column="fleet_index_limit")
     ] = Field(
@@ -251,6 +256,7 @@ def fleet_of(cell: Cell, options: DiscoveryOptions) -> Fleet:
         restarts=options.change in restarts,
         change_s=options.change_s,
         index_limit=options.index_limit,
+        gossip=options.gossip,
         restarts_server=options.change == "restart-server",
     )
 

@@ -161,6 +161,7 @@ def test_a_damaged_report_counts_as_missing(recording: Recording, damage: str) -
         ({"change": "restart-pod", "processes": 3}, ["-change", "restart:30:30:7.5"]),
         ({"change": "restart-server"}, ["-change", "late:19:1:9.5"]),
         ({"index_limit": 9}, ["-indexLimit", "9"]),
+        ({"gossip": True}, ["-gossip"]),
     ],
 )
 def test_the_program_gets_what_the_options_state(options: dict[str, Any], expected: list[str]) -> None:
@@ -184,6 +185,12 @@ def test_the_program_gets_what_the_options_state(options: dict[str, Any], expect
         ({}, {"middleware": "fastdds", "transport": "shared-memory"}, "leave out shared-memory"),
         ({"start_s": 5, "change": "restart-pod"}, {}, "set change_s to 5 or more"),
         ({"change": "restart-server"}, {}, "set `discovery: server`"),
+        (
+            {"gossip": True},
+            {"middleware": "fastdds", "discovery": "server"},
+            "gossip needs a router of Zenoh",
+        ),
+        ({"gossip": True}, {"middleware": "zenoh"}, "gossip needs a router of Zenoh"),
         (
             {"change": "restart-server"},
             {"discovery": "server", "link": Link(outages=[Outage(at_s=1, for_s=1)])},

@@ -16,7 +16,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 22;    // increase with every change of this header
+constexpr unsigned backend_interface = 23;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -141,6 +141,7 @@ struct Settings {
     unsigned incarnation = 0;                 // see MemberId; its number is `id`
     unsigned members_at_address = 0;          // of a fleet at each address
     unsigned index_limit = 0;                 // of a fleet: last participant index searched at an address; 0: as needed
+    bool gossip = false;                      // of a fleet: peers that a router introduces, instead of its clients
     int64_t lease_ns = 0;                     // least time without messages after which discovery forgets a participant
     std::string nic;
     bool ipv6 = false;                        // IPv4 otherwise

@@ -103,19 +103,19 @@ std::vector<std::string> publisher_endpoints(const Settings& s) {
 }
 
 Json topology(const Settings& s) {
-    const bool client = s.discovery == Discovery::server;
+    const bool served = s.discovery == Discovery::server, client = served && !s.gossip;
     std::vector<std::string> connect;
-    if (client)
+    if (served)
         for (const std::string& server : s.discovery_servers) connect.push_back(endpoint(s, host_and_port(server)));
     else if (s.discovery == Discovery::peers && s.role != Role::publisher)
         connect = publisher_endpoints(s);
-    const uint16_t port = s.publishes() ? publisher_port(s, s.id) : 0;
+    const uint16_t port = s.publishes() && !served ? publisher_port(s, s.id) : 0;
     const std::string listen = endpoint(s, with_brackets(own_address(s)) + ":" + std::to_string(port));
     Json scouting = {{"enabled", s.discovery == Discovery::multicast}};
     if (const std::string name = interface_of(s.nic, s.ipv6).name; !name.empty()) scouting["interface"] = name;
     if (s.ipv6) scouting["address"] = "[ff15::efff:3]:7446";
     return {{"mode", client ? "client" : "peer"},
-            {"connect", {{"endpoints", connect}, {"exit_on_failure", client}, {"timeout_ms", client ? 10'000 : -1},
+            {"connect", {{"endpoints", connect}, {"exit_on_failure", served}, {"timeout_ms", served ? 10'000 : -1},
                          {"retry", {{"period_init_ms", first_retry_ms}, {"period_max_ms", longest_retry_ms},
                                     {"period_increase_factor", 2}}}}},
             {"listen", {{"endpoints", client ? Json::array() : Json{listen}}}},

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from perftest_tools import A, end_all
+from perftest_tools import A, B, end_all
 
 from k8sdds.system.paths import native_program
 from tests.sampling import sampled
@@ -190,6 +190,26 @@ def test_members_that_lost_their_router_find_each_other_again(perftest, link):
         assert all(0 < one["broken"]["last_ns"] < 20e9 for one in reports)
 
 
+def connections(link):
+    """Return how many connections the first node has to the second one."""
+    argv = ["ip", "netns", "exec", link[0], "ss", "-Htn", "state", "established", "dst", B]
+    listed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+    return sum(f"{A}:7447" not in line for line in listed)
+
+
+def test_peers_that_a_router_introduced_do_not_need_it(perftest, link):
+    both = ("-discovery", "server", "-discoveryServer", A, "-processes", 2, "-members", 2, *REST)
+    with serving(link, "zenoh"):
+        programs = started(perftest, link, *both, "-gossip", middleware="zenoh", seconds=30, peers=False)
+        while connections(link) < 16:
+            assert all(program.popen.poll() is None for program in programs), (
+                "not all connected to each other"
+            )
+            time.sleep(0.1)
+    for reports in ended(*programs):
+        assert pairs(reports) == (16, 16) and pairs(reports, "broken") == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -208,6 +228,7 @@ def test_members_that_lost_their_router_find_each_other_again(perftest, link):
             ("-discoveryTest", 3, "-members", 101, "-middleware", "zenoh", "-transport", "TCPv4"),
             "has a port for 100",
         ),
+        (("-discoveryTest", 3, "-gossip"), "add -middleware zenoh and -discovery server"),
         (("-discoveryTest", 3, "-middleware", "raw"), "raw does not have it"),
     ],
 )
