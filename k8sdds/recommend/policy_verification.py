@@ -212,7 +212,7 @@ def _created(
 ) -> Iterator[VerificationPods]:
     with contextlib.ExitStack() as steps:  # which runs all, the last one first, also after an error
         folder = Path(steps.enter_context(tempfile.TemporaryDirectory(prefix="k8sdds-policy-")))
-        logins = testbed.logins(testbed.selected.image)
+        logins = testbed.logins(())
         own = namespace.create(testbed.client, title, None, False, created=created, logins=logins)
         steps.callback(own.delete)
         lease = CampaignLease(own)

@@ -1,12 +1,14 @@
 """Pull images with the login of the user, from a registry that requires one.
 
-The login is a Secret in the namespaces of a campaign, which is deleted with them. Only the logins to the registry of
-the image are copied to the cluster.
+The login is a Secret in the namespaces of a campaign, which is deleted with them. Only the logins to the registries
+of the campaign's images are copied to the cluster.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +28,41 @@ def registry(image: str) -> str:
     return first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
 
 
-def read(file: Path, image: str) -> dict[str, Any]:
-    """Return the logins to the registry of an image in a file that `docker login` or `skopeo login` wrote.
+@dataclass(frozen=True)
+class LoginFile:
+    """A file that `docker login`, `podman login` or `skopeo login` wrote."""
 
-    Raises InputError if the file has none.
-    """
-    host = registry(image)
-    remedy = f"write the login into a file: skopeo login --authfile FILE {host}"
-    try:
-        content = reading.json_object(private_files.read(file, OPTION, remedy).encode(), str(file), remedy)
-    except reading.UnreadableError as error:
-        raise InputError(f"{OPTION}: {error.message}", remedy) from error
-    auths = content.get("auths")
-    entries = auths.items() if isinstance(auths, dict) else ()
-    # With a credential helper, the file has an entry without a login.
-    found = {key: login for key, login in entries if _host(key) == host and isinstance(login, dict) and login}
-    if not found:
-        raise InputError(f"{OPTION}: {file} has no login to {host}, the registry of {image}", remedy)
-    return {"auths": found}
+    path: Path
+    logins: Mapping[str, Any] = field(repr=False)
+    """Logins by registry, as the file names it."""
+
+    @classmethod
+    def read(cls, path: Path) -> LoginFile:
+        """Read a file that other users cannot read. Raises InputError."""
+        remedy = _remedy("REGISTRY")
+        try:
+            content = reading.json_object(
+                private_files.read(path, OPTION, remedy).encode(), str(path), remedy
+            )
+        except reading.UnreadableError as error:
+            raise InputError(f"{OPTION}: {error.message}", remedy) from error
+        auths = content.get("auths")
+        entries = auths.items() if isinstance(auths, dict) else ()
+        # With a credential helper, the file has an entry without a login.
+        return cls(path, {key: login for key, login in entries if isinstance(login, dict) and login})
+
+    def select(self, images: Sequence[str]) -> dict[str, Any]:
+        """Return the logins to the registries of these images. Raises InputError if there are none."""
+        hosts = list(dict.fromkeys(map(registry, images)))
+        found = {key: login for key, login in self.logins.items() if _host(key) in hosts}
+        if not found:
+            what = f"no login to {' or '.join(hosts)}, the registry of {' or '.join(images)}"
+            raise InputError(f"{OPTION}: {self.path} has {what}", _remedy(hosts[0]))
+        return {"auths": found}
+
+
+def _remedy(host: str) -> str:
+    return f"write the login into a file: skopeo login --authfile FILE {host}"
 
 
 def _host(key: str) -> str:

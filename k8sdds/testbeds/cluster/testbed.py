@@ -24,7 +24,7 @@ from k8sdds.networks import find, with_attachment, with_engines
 from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.networks.macvlan import multus
 from k8sdds.results.machine import CPU_MANAGER
-from k8sdds.system.errors import Problem
+from k8sdds.system.errors import InputError, Problem
 from k8sdds.testbeds import Block, Testbed
 from k8sdds.testbeds.cluster import (
     discovery,
@@ -37,6 +37,7 @@ from k8sdds.testbeds.cluster import (
     preflight,
 )
 from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks, on_host
+from k8sdds.testbeds.cluster.image_login import LoginFile
 from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
 from k8sdds.testbeds.cluster.nodes import NodeInfo, cores, one_kernel, tolerations, usable
@@ -182,7 +183,7 @@ class ClusterTestbed(Testbed):
             *preflight.policy_problems(cells, self.client, self.selected.namespace),
             *discovery.problems(cells, self.selected.namespace),
             *preflight.service_problems(cells, self.client, self.selected.namespace, self.proxy_mode),
-            *self._login_problems(self.image(trials)),
+            *self._login_problems(trials),
             *preflight.admission_problems(cells, self.client, self.selected.namespace, self.image(trials)),
             *preflight.placement_problems(
                 cells,
@@ -234,7 +235,7 @@ class ClusterTestbed(Testbed):
                 self._campaign,
                 self.selected.namespace,
                 privileged,
-                logins=self.logins(self.image(trials)),
+                logins=self.logins(trials),
             )
             self._lease = CampaignLease(self._namespace)
             self._lease.acquire()
@@ -245,18 +246,32 @@ class ClusterTestbed(Testbed):
         self._session.prepare(block)
         return self._session
 
-    def logins(self, image: str) -> dict[str, Any] | None:
-        """Return the user's logins to the registry of an image; None without any. Raises InputError."""
-        file = self.selected.image_login
-        return image_login.read(Path(file), image) if file else None
+    def logins(self, trials: Sequence[Trial]) -> dict[str, Any] | None:
+        """Return the user's logins to the registries of a campaign's images; None without any. Raises InputError."""
+        return self._login_file.select(self.images(trials)) if self._login_file else None
 
-    def _login_problems(self, image: str) -> list[Problem]:
-        if self.logins(image) is None:
+    @cached_property
+    def _login_file(self) -> LoginFile | None:
+        path = self.selected.image_login
+        return LoginFile.read(Path(path)) if path else None
+
+    def _login_problems(self, trials: Sequence[Trial]) -> list[Problem]:
+        if not self.selected.image_login:
             return []
         prepared = self.selected.namespace
-        return image_login.problems(
-            prepared, permissions.missing_in_campaign(self.client, prepared, image_login.RIGHTS)
-        )
+        missing = permissions.missing_in_campaign(self.client, prepared, image_login.RIGHTS)
+        problems = image_login.problems(prepared, missing)
+        try:
+            self.logins(trials)
+        except InputError as error:
+            problems.append(Problem(error.message, error.remedy, input=True))
+        return problems
+
+    def images(self, trials: Sequence[Trial]) -> list[str]:
+        """Return images from all registries of a campaign; that of `--image` also has the meter and the servers."""
+        services = (member.service_image() for member in middlewares(trials))
+        images = [self.image(trials), *filter(None, services), self.selected.image]
+        return list(dict.fromkeys(images))
 
     def image(self, trials: Sequence[Trial]) -> str:
         """Return one image for all pods: a middleware's image is based on ours, so it has all programs."""
