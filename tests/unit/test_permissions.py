@@ -134,6 +134,33 @@ def test_a_prepared_namespace_must_admit_the_pods(
         assert ("--set baseline=NETWORK" in problem.remedy) == (message == VIOLATION)
 
 
+class Recorder:
+    """An API server that admits all pods."""
+
+    def __init__(self) -> None:
+        self.pods: list[dict[str, Any]] = []
+
+    def create(self, path: str, body: dict[str, Any], dryRun: str) -> None:
+        self.pods.append(body["spec"])
+
+
+def test_each_kind_of_pod_is_checked() -> None:
+    base = Cell(network="unknown", test="latency", payload_bytes=1024)
+    cells = [
+        *(base.model_copy(update={"cpu_quota": quota}) for quota in (8.0, 0.5, 8.0)),
+        base,
+        base.model_copy(update={"test": "ping"}),
+        base.model_copy(update={"network": "host", "transport": "shared-memory"}),
+    ]
+    recorder = Recorder()
+    assert preflight.admission_problems(cells, cast(KubernetesClient, recorder), "lab", "a.example/b") == []
+    containers = [spec["containers"] for spec in recorder.pods]
+    limits = [parts[0]["resources"]["limits"].get("cpu") for parts in containers]
+    assert limits == ["8000m", "500m", None, None, None], "the same limit is checked once"
+    assert [len(parts) for parts in containers] == [1, 1, 1, 1, 2]
+    assert [len(spec["securityContext"].get("sysctls", ())) for spec in recorder.pods] == [0, 0, 0, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("role", "host", "message", "without_host"),
     [

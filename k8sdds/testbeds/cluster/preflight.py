@@ -383,11 +383,11 @@ def pod_start_problems(cells: Sequence[Cell]) -> list[Problem]:
 def admission_problems(
     cells: Sequence[Cell], client: KubernetesClient, namespace: str | None, image: str
 ) -> list[Problem]:
-    """Return why a prepared namespace does not admit pods of these cells. The API server creates none for the check."""
+    """Return why a prepared namespace does not admit pods of these cells, each alone. None is created for the check."""
     if namespace is None:
         return []
     slots = {
-        (slot.host, slot.capabilities): slot
+        (slot.host, slot.capabilities, slot.cpu_resources, slot.sysctls, len(slot.sharing)): slot
         for cell in cells
         for slot in placement.slots(cell, nodes=None).values()
     }
