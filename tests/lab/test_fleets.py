@@ -1,4 +1,4 @@
-"""Test discovery tests in the lab: fleets of each middleware, with a discovery server and without."""
+"""Test discovery tests in the lab: fleets of each middleware, with a discovery server and without; and their search."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.report import content
+from k8sdds.results.run_folder import RunFolder
 from tests.conftest import Command
 from tests.measuring import experiment, measured
 from tests.sampling import sampled
@@ -67,3 +69,31 @@ def test_a_server_restarts_before_the_last_member_starts(
     else:
         # Members of Fast DDS need no server for their matches. They do not always find the late one.
         assert record["broken_percent"] == 0
+
+
+SEARCHES = """\
+  - networks: host
+    middleware: cyclonedds
+    discovery: peers
+    test: {name: fleet-capacity, processes: 4, max_members: 8, matched_s: 10, steady_s: 0.5, index_limit: 1}
+  - networks: host
+    middleware: fastdds
+    discovery: peers
+    test: {name: fleet-capacity, members: 4, max_members: 8, matched_s: 10, steady_s: 0.5, index_limit: 1}
+"""
+
+
+def test_a_search_ends_below_fleets_that_cannot_match(k8sdds: Command, tmp_path: Path) -> None:
+    records = measured(k8sdds, tmp_path, experiment(SEARCHES, baseline="host", duration_s=12, warmup_s=0))
+    first = {record["middleware"]: record for record in reversed(records)}
+    assert all(record["unmatched_percent"] > 0 for record in first.values())
+    # Processes of Cyclone DDS have the indexes 0 and 1; the others cannot create their member.
+    assert first["cyclonedds"]["fleet"]["created"] < 8 and first["cyclonedds"]["fleet"]["failures"]
+    found = {row["middleware"]: row for row in content.read(RunFolder.open(tmp_path / "out")).capacities}
+    assert all(row["decided"] for row in found.values())
+    cyclonedds, fastdds = found["cyclonedds"], found["fastdds"]
+    assert (cyclonedds["capacity_members"], cyclonedds["missed_participants"]) == (None, 8)
+    # Members of Fast DDS with higher indexes do not search each other. Other work on the machine delays those that do,
+    # so only the upper end is certain.
+    assert (fastdds["capacity_members"] or 0) <= 2 and fastdds["missed_members"] <= 4
+    assert fastdds["missed_participants"] == 2 * fastdds["missed_members"]
