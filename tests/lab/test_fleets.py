@@ -83,6 +83,7 @@ SEARCHES = """\
 """
 
 
+@pytest.mark.long
 def test_a_search_ends_below_fleets_that_cannot_match(k8sdds: Command, tmp_path: Path) -> None:
     records = measured(k8sdds, tmp_path, experiment(SEARCHES, baseline="host", duration_s=12, warmup_s=0))
     first = {record["middleware"]: record for record in reversed(records)}
