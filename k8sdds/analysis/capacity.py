@@ -71,7 +71,8 @@ class Probe:
     overdue_percent: float | None = None
     samples_per_s: float | None = None
     matched_s: float | None = None
-    """When all members of a fleet had matched, also after a change; None if some did not."""
+    """When all members of a fleet had matched, also after a change; None if some did not, or broke and never matched
+    again."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any], searched: str) -> Probe:
@@ -86,9 +87,10 @@ class Probe:
         )
 
     def excess(self, goal: Goal) -> float:
-        """Return the largest ratio of a measured share to the share that the goal accepts; above 1: missed.
+        """Return the largest ratio of what was measured to what the goal accepts; a ratio above 1 misses the goal.
 
-        A share that is unknown is not met. Of a goal of fleets, it is the ratio of the times.
+        Compared are shares of the samples, or the time of a fleet. The ratio is infinite if a share is unknown, or if
+        a fleet has no time because not all of its members matched.
         """
         if goal.loss_percent is None:
             return _over(self.matched_s, goal.matched_s or 0)
@@ -349,17 +351,21 @@ def _is_full(stage: _Stage, probe: Probe) -> bool:
 
 
 def _matched_s(record: Mapping[str, Any]) -> float | None:
-    """Return when all pairs of a fleet had matched, also those of members that started late or again."""
+    """Return when all pairs of a fleet had matched, also those of members that started late or again.
+
+    None if a pair did not match, or no longer matched at the end.
+    """
     times = [time for name in ("fleet_matched_s", "fleet_rematched_s") if (time := record[name]) is not None]
-    return None if record["unmatched_percent"] else max(times, default=None)
+    never_returned = record["broken_percent"] and record["fleet_returned_s"] is None
+    return None if record["unmatched_percent"] or never_returned else max(times, default=None)
 
 
-def _over(percent: float | None, accepted: float) -> float:
-    if percent is None or math.isnan(percent):
+def _over(measured: float | None, accepted: float) -> float:
+    if measured is None or math.isnan(measured):
         return math.inf
     if not accepted:
-        return math.inf if percent > 0 else 0.0
-    return percent / accepted
+        return math.inf if measured > 0 else 0.0
+    return measured / accepted
 
 
 def _saturated(probes: Iterable[Probe]) -> float | None:

@@ -120,13 +120,14 @@ def capacity(row: dict[str, Any]) -> str:
     return f"{text}, overhead {overhead} % (all ratios of the brackets)"
 
 
+_ONE = {SUBSCRIBERS: "subscriber", MEMBERS: "member per process"}
+"""The units of exactly one."""
+
+
 def with_unit(searched: str, value: float | None) -> str:
     """Return a value of what a capacity search searches with its unit: `12,340 samples/s`, `1 subscriber`."""
     unit = _ONE.get(searched) if value == 1 else None
     return f"{searched_value(searched, value)} {unit or UNITS[searched]}"
-
-
-_ONE = {SUBSCRIBERS: "subscriber", MEMBERS: "member per process"}
 
 
 def searched_value(searched: str, value: float | None) -> str:

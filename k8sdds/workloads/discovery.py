@@ -140,9 +140,7 @@ class Discovery(Workload):
 
     @override
     def least_s(self, cell: Cell) -> float:
-        options = self.options(**cell.test_options)
-        ahead_s = SERVER_AHEAD_S if options.change == "restart-server" else 0
-        return max(options.change_s or ahead_s, options.start_s) + ahead_s + options.steady_s + 1
+        return length_s(self.options(**cell.test_options), 1)
 
     @override
     def most_s(self, cell: Cell) -> float:
@@ -184,7 +182,7 @@ class Discovery(Workload):
             record.outage_s = restart.length_s
         record.fleet = _described(trial.cell, fleet, reports, found, changed)
         record.fleet_kinds = _kinds(outputs, fleet.steady_s)
-        at_rest = _is_at_rest(trial, fleet, found, changed)
+        at_rest = _is_at_rest(trial, fleet, found, changed, broken)
         _set_costs(record, processes, fleet.steady_s if at_rest else None)
         if trial.cell.network not in _OF_NODE:
             _set_traffic(record, outputs, fleet.steady_s if at_rest else None)
@@ -261,6 +259,17 @@ def fleet_of(cell: Cell, options: DiscoveryOptions) -> Fleet:
     )
 
 
+def length_s(options: DiscoveryOptions, after_s: float) -> float:
+    """Return the length of a trial in which all members have `after_s` to match before `steady_s` begins.
+
+    These are also the members that start late or again. Without `change_s`, they start later in a longer trial.
+    """
+    ahead_s = SERVER_AHEAD_S if options.change == "restart-server" else 0
+    if options.change != "none" and options.change_s is None:
+        return 2 * (ahead_s + after_s) + options.steady_s
+    return max(options.change_s or 0, options.start_s) + ahead_s + after_s + options.steady_s
+
+
 def _restarted_in_time(outputs: TrialOutputs, fleet: Fleet) -> bool:
     """Return whether the discovery server was killed before the late member was to start, and started again."""
     trial = outputs.trial
@@ -302,9 +311,9 @@ def _half_s(outputs: TrialOutputs, found: _Pairs) -> float | None:
     return float(times.percentiles([50 * found.pairs / found.matched])[0]) / 1e9
 
 
-def _is_at_rest(trial: Trial, fleet: Fleet, found: _Pairs, changed: _Pairs) -> bool:
-    """Return whether all pairs had matched before the last part of the trial."""
-    if found.all_s is None or (changed.pairs and changed.all_s is None):
+def _is_at_rest(trial: Trial, fleet: Fleet, found: _Pairs, changed: _Pairs, broken: _Pairs) -> bool:
+    """Return whether all pairs had matched before the last part of the trial, and those that broke matched again."""
+    if found.all_s is None or any(pairs.pairs and pairs.all_s is None for pairs in (changed, broken)):
         return False
     ends = [fleet.start_s + found.all_s]
     ends += [fleet.changed_at_s(trial.duration_s) + changed.all_s] if changed.all_s is not None else []

@@ -11,7 +11,7 @@ from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.trial import Cell
 from k8sdds.system.strict import as_list, mistake
 from k8sdds.workloads.capacity import MAX_GOALS, MEMBERS, WIDTH, CapacityOptions, Width
-from k8sdds.workloads.discovery import MAX_MEMBERS, Discovery, DiscoveryOptions, Members
+from k8sdds.workloads.discovery import MAX_MEMBERS, Discovery, DiscoveryOptions, Members, length_s
 
 Time = Annotated[float, Field(gt=0)]
 
@@ -76,7 +76,7 @@ class FleetCapacity(Discovery):
     @override
     def least_s(self, cell: Cell) -> float:
         options = FleetCapacityOptions(**cell.test_options)
-        return super().least_s(cell) + max(options.matched_s)
+        return length_s(options, max(options.matched_s) + 1)
 
     @override
     def largest_cell(self, cell: Cell) -> Cell:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.analysis.capacity import Probe
+from k8sdds.analysis.capacity import Goal, Probe
 from k8sdds.campaign import start
 from k8sdds.campaign.capacity_search import CapacitySearch
 from k8sdds.campaign.expansion import expand
@@ -155,6 +155,19 @@ def test_a_fleet_that_matched_except_after_its_change_misses_the_goal() -> None:
     for unmatched, again_s, expected in ((0, None, 0.2), (0, 0.7, 0.7), (3, None, None)):
         values |= {"unmatched_percent": unmatched, "fleet_rematched_s": again_s}
         assert Probe.of(values, "fleet_members").matched_s == expected
+
+
+@pytest.mark.parametrize(
+    ("broken", "returned_s", "expected"), [(0, None, 0.2), (5, 0.4, 0.2), (5, None, None)]
+)
+def test_a_fleet_whose_matches_broke_and_never_returned_misses_the_goal(
+    broken: float, returned_s: float | None, expected: float | None
+) -> None:
+    (trial, _) = expand(experiment(**MEMBERS)).trials("lab")
+    changed = {"fleet_matched_s": 0.2, "broken_percent": broken, "fleet_returned_s": returned_s}
+    probe = Probe.of(vars(measured(trial)) | changed, "fleet_members")
+    assert probe.matched_s == expected
+    assert (probe.excess(Goal(matched_s=1)) <= 1) is (expected is not None)
 
 
 def test_two_searches_of_a_network_do_not_share_probes() -> None:

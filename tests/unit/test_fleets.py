@@ -82,11 +82,13 @@ def test_matches_that_broke_are_counted_with_those_that_returned(recording: Reco
 
     for name in ("pub0", "sub0"):
         change(recording, name, keep)
-    assert recording.record()["broken_percent"] == 0
+    whole = recording.record()
+    assert whole["broken_percent"] == 0 and whole["steady_cpu_percent"] is not None
     change(recording, "sub0", lose)
     record = recording.record()
     assert record["valid"] and record["broken_percent"] == pytest.approx(100 * 4 / 96)
     assert record["missing"] == {"fleet_returned_s": "3 of 4 matches in 8 s"}
+    assert record.get("steady_cpu_percent") is None, "the fleet is not at rest"
 
 
 @pytest.mark.parametrize("killed_s", [None, 4.6, 5.4])
@@ -237,9 +239,30 @@ def test_a_cluster_does_not_restart_servers() -> None:
     ("options", "least_s"),
     [
         ({"change": "late", "change_s": 10}, 14),
-        ({"change": "restart-server"}, 8),
+        ({"change": "late"}, 5),
+        ({"change": "restart-server"}, 9),
         ({"change": "restart-server", "change_s": 10}, 16),
     ],
 )
 def test_a_trial_is_longer_than_its_last_part(options: dict[str, Any], least_s: float) -> None:
     assert find("discovery").least_s(cell({"steady_s": 3} | options)) == least_s
+
+
+@pytest.mark.parametrize(
+    ("options", "least_s"),
+    [
+        ({}, 14),
+        ({"start_s": 4}, 18),
+        ({"change": "late"}, 25),
+        ({"change": "restart-server"}, 29),
+        ({"change": "restart-pod", "change_s": 20}, 34),
+        ({"change": "restart-server", "change_s": 20}, 36),
+    ],
+)
+def test_changed_members_of_a_probe_have_the_accepted_time(options: dict[str, Any], least_s: float) -> None:
+    probe = cell({"matched_s": [10, 2], "steady_s": 3} | options, test="fleet-capacity", discovery="server")
+    assert find("fleet-capacity").least_s(probe) == least_s
+    fleet = find("fleet-capacity").load(probe).fleet
+    assert fleet is not None
+    if fleet.changed:
+        assert fleet.changed_at_s(least_s) + 10 <= least_s - fleet.steady_s
