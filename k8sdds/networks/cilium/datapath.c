@@ -234,8 +234,9 @@ inlined void check_policy(u32 identity, struct tuple *tuple, u32 bytes) {
     key.identity = 0;
     if (!map_lookup(&policies, &key)) {
         u32 allowed = 1;
-        key.length = 40;
-        map_update(&policies, &key, &allowed, 0);
+        struct rule every = key;
+        every.length = 40;
+        map_update(&policies, &every, &allowed, 0);
     }
     count(&matches, &key, bytes);
 }
