@@ -271,14 +271,14 @@ def length_s(options: DiscoveryOptions, after_s: float) -> float:
 
 
 def _restarted_in_time(outputs: TrialOutputs, fleet: Fleet) -> bool:
-    """Return whether the discovery server was killed before the late member was to start, and started again."""
+    """Return whether the discovery server was killed and started again before the late member was to start."""
     trial = outputs.trial
     restart = arrivals.interruption(outputs.folder)
     last = Participant(PUBLISHER, trial.cell.publishers - 1)
     start_ns: int | None = (outputs.meters_of(last).get("interval") or {}).get("start_monotonic_ns")
     if restart is None or start_ns is None:
         return False
-    return restart.failed_us < start_ns / 1000 + fleet.changed_at_s(trial.duration_s) * 1e6
+    return restart.repaired_us < start_ns / 1000 + fleet.changed_at_s(trial.duration_s) * 1e6
 
 
 def _reports(outputs: TrialOutputs) -> dict[Participant, list[FleetProcess]]:

@@ -91,8 +91,8 @@ def test_matches_that_broke_are_counted_with_those_that_returned(recording: Reco
     assert record.get("steady_cpu_percent") is None, "the fleet is not at rest"
 
 
-@pytest.mark.parametrize("killed_s", [None, 4.6, 5.4])
-def test_a_late_member_starts_after_its_server_was_killed(
+@pytest.mark.parametrize("killed_s", [None, 4.6, 4.9, 5.4])
+def test_a_late_member_starts_after_its_server_was_restarted(
     recording: Recording, killed_s: float | None
 ) -> None:
     options = recording.trial.cell.test_options | {"change": "restart-server"}
