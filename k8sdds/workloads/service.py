@@ -67,6 +67,10 @@ class Service(Exchange):
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
         seen, cell = outputs.measurement, outputs.trial.cell
+        proxy = self.services(cell).proxy
+        if proxy and seen.service_unobserved and seen.proxy_mode is None:
+            why = f"kube-proxy in {proxy} mode was not observed: {seen.service_unobserved}"
+            return Reason("not-translated", why)
         if not seen.service_unobserved:
             translated = seen.service_connections
             if self.services(cell).via == HEADLESS:

@@ -16,6 +16,7 @@ from k8sdds.perftest.output import Summary
 from k8sdds.testbeds.cluster import created_services, preflight, translations
 from k8sdds.testbeds.cluster.blocks import make_blocks
 from k8sdds.testbeds.cluster.translations import Connection, Counters
+from k8sdds.testbeds.evidence import Compared
 from k8sdds.workloads import TrialOutputs, find
 from tests.unit.test_cluster import trials
 
@@ -160,14 +161,22 @@ def test_evidence(
 
 
 @pytest.mark.parametrize(
-    ("counted", "tracked", "observed"), [(0, 0, False), (0, None, False), (0, 90, True), (110, 90, True)]
+    ("counted", "tracked", "observed"),
+    [
+        (0, 0, False),
+        (0, None, False),
+        (0, 90, True),
+        (110, 90, True),
+        # kube-proxy in nftables or IPVS mode has no such rule.
+        (None, 0, False),
+        (None, 90, True),
+    ],
 )
 def test_a_network_that_replaces_kube_proxy_leaves_no_evidence(
-    counted: int, tracked: int | None, observed: bool
+    counted: int | None, tracked: int | None, observed: bool
 ) -> None:
-    found = translations.evidence(
-        SERVICE, Counters(0, 0, 0), Counters(counted, tracked, tracked), replaced=True
-    )
+    before = Counters(None if counted is None else 0, 0, 0)
+    found = translations.evidence(SERVICE, before, Counters(counted, tracked, tracked), replaced=True)
     seen = {"service_connections": counted, "service_tracked": tracked}
     reason = {"service_unobserved": "the network handles the Services, not kube-proxy"}
     assert found == (seen if observed else reason)
@@ -202,6 +211,21 @@ def test_rules_translate_every_connection_or_none(
     found = find("service").invalid(outputs)
     assert (found.code if found else "") == reason
     assert find("service").warnings(outputs) == (["translation not observed: not allowed"] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("proxy", "mode", "valid"),
+    [("iptables", None, False), ("iptables", "iptables", True), (None, None, True)],
+)
+def test_a_mode_of_kube_proxy_that_was_not_observed_is_not_measured(
+    proxy: str | None, mode: str | None, valid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("k8sdds.workloads.transactions.missing_round_trips", lambda *_: None)
+    (trial,) = trials(cell(network="cilium-vxlan", test_options={"proxy": proxy}))
+    measurement = SimpleNamespace(service_unobserved="not allowed", proxy_mode=mode, outcomes={})
+    found = find("service").invalid(TrialOutputs(trial, cast(Any, measurement), Path(), {}))
+    assert (found is None) == valid
+    assert found is None or found.code == "not-translated"
 
 
 class Api:
@@ -257,14 +281,47 @@ def test_the_mode_of_kube_proxy_is_that_of_the_cluster(proxy: Any, mode: Any, ex
     assert all(expected in problem.what and problem.input for problem in problems)
 
 
-@pytest.mark.parametrize(("engine", "refused"), [({}, True), ({"engine": "kube-proxy"}, False)])
+@pytest.mark.parametrize(
+    ("network", "engine", "remedies"),
+    [
+        ("cilium-vxlan", {}, ["leave out proxy, or select `engine: kube-proxy` of the network"]),
+        ("cilium-vxlan", {"engine": "kube-proxy"}, []),
+        ("cilium-native", {}, ["leave out proxy, or use cilium-vxlan with `engine: kube-proxy`"]),
+    ],
+)
 def test_no_mode_of_kube_proxy_is_measured_if_the_network_replaces_it(
-    engine: dict[str, str], refused: bool
+    network: str, engine: dict[str, str], remedies: list[str]
 ) -> None:
-    wanted = cell(network="cilium-vxlan", network_options=engine, test_options={"proxy": "iptables"})
+    wanted = cell(network=network, network_options=engine, test_options={"proxy": "iptables"})
     problems = preflight.unsupported([wanted], can_switch=True)
-    assert [problem.remedy for problem in problems] == (
-        ["leave out proxy, or select `engine: kube-proxy` of the network"] if refused else []
-    )
-    left_out = cell(network="cilium-vxlan", network_options=engine)
+    assert [problem.remedy for problem in problems] == remedies
+    left_out = cell(network=network, network_options=engine)
     assert preflight.unsupported([left_out], can_switch=True) == []
+    # Where others installed Cilium, kube-proxy may handle the Services.
+    assert preflight.unsupported([wanted], can_switch=False) == []
+
+
+@pytest.mark.parametrize(
+    ("network", "before", "after", "mode"),
+    [
+        ("cilium-vxlan", Counters(0, 0, 0), Counters(0, 0, 0), None),
+        ("cilium-vxlan", Counters(0, 0, 0), Counters(110, 90, 90), "iptables"),
+        ("cilium-vxlan", Counters(None, 0, 0), Counters(None, 90, 90), "iptables"),
+        ("cilium-vxlan", None, None, None),
+        ("flannel-vxlan", Counters(0, 0, 0), Counters(0, 0, 0), "iptables"),
+        ("flannel-vxlan", None, None, "iptables"),
+    ],
+)
+def test_connections_that_kube_proxy_translated_have_its_mode(
+    network: str, before: Any, after: Any, mode: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = SimpleNamespace(node="worker1")
+    created = created_services.Services(
+        cast(Any, SimpleNamespace(client=None)), cast(Any, None), cast(Any, None)
+    )
+    monkeypatch.setattr(created, "_connection", SERVICE)
+    monkeypatch.setattr(created_services.installed, "proxy_mode", lambda client: "iptables")
+    monkeypatch.setattr(created, "_between", lambda slots: SimpleNamespace(client=client))
+    (reading,) = created.translations(cell(network=network), {})
+    assert isinstance(reading, Compared)
+    assert reading._fields(before, lambda: after, {})["proxy_mode"] == mode

@@ -268,7 +268,8 @@ class Services:
             seen: dict[str, Any] = {"service_unobserved": self.unobserved}
             if before is not None and after is not None:
                 seen = translations.evidence(connection, before, after, replaced)
-            return seen | {"proxy_mode": None if replaced else self.mode}
+            by_kube_proxy = not replaced or seen.get("service_connections") or seen.get("service_tracked")
+            return seen | {"proxy_mode": self.mode if by_kube_proxy else None}
 
         return [Compared(read, fields)]
 

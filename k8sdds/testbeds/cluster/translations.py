@@ -119,15 +119,16 @@ def evidence(
 
     `replaced`: the network may handle the Services. Then kube-proxy has translated none of these connections.
     """
-    if not after.tracked and after.by_rule is None:
-        reason = "not readable" if after.tracked is None else "the node tracks no connection to the Service"
-        return {"service_unobserved": f"connection tracking: {reason}"}
-    if connection.direct:
-        # Replies to the others come from another address than the server's.
-        return {"service_connections": (after.tracked or 0) - (after.translated or 0)}
+    if after.tracked is None and after.by_rule is None:
+        return {"service_unobserved": "connection tracking: not readable"}
     counted = None
     if after.by_rule is not None and before.by_rule is not None:
         counted = after.by_rule - before.by_rule
-    if replaced and not counted and not after.translated:
+    if replaced and not connection.direct and not counted and not after.translated:
         return {"service_unobserved": "the network handles the Services, not kube-proxy"}
+    if not after.tracked and after.by_rule is None:
+        return {"service_unobserved": "connection tracking: the node tracks no connection to the Service"}
+    if connection.direct:
+        # Replies to the others come from another address than the server's.
+        return {"service_connections": (after.tracked or 0) - (after.translated or 0)}
     return {"service_connections": counted, "service_tracked": after.translated}
