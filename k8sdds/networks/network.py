@@ -126,6 +126,8 @@ class Network:
     """Other engines of the plugin on a cluster. Without a request, a cluster has the plugin's own."""
     own_engine: str = ""
     """Name by which a user selects the plugin's own engine on a cluster whose profile names another one."""
+    hides_engine: bool = False
+    """Whether its path through a cluster does not show which engine others have configured."""
     cluster_title: str | None = None
     """What implements the datapath on a cluster, if `replacement` names something else in the lab."""
     pod_interface: str = ""
@@ -196,8 +198,11 @@ class Network:
         """
         if engine := self.cluster_engine(options.get("engine")) or self.engine_for(options):
             return engine.title
-        unknown = by_others and self.cluster is not None and self.cluster.path.varies
-        return (None if unknown else self.cluster_title) if on_cluster else self.replacement
+        return (
+            (None if by_others and self.hides_engine else self.cluster_title)
+            if on_cluster
+            else self.replacement
+        )
 
     def requirements(self, options: Options) -> tuple[Feature, ...]:
         """Return everything that the lab needs to build the network with these options."""

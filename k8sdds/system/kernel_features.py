@@ -92,9 +92,13 @@ IPV6 = Feature(
     "iptables",
 )  # fmt: skip
 RPFILTER = Feature(
-    "rpfilter", ("ipt_rpfilter", "xt_CT"), "rules of Calico that check the path to a packet's source",
-    "iptables-nft -t raw -A PREROUTING -m rpfilter --validmark --invert -j DROP"
-    " && iptables-nft -t raw -A OUTPUT -j CT --notrack",
+    "rpfilter", ("ipt_rpfilter",), "rules of Calico that check the path to a packet's source",
+    "iptables-nft -t raw -A PREROUTING -m rpfilter --validmark --invert -j DROP",
+    "iptables",
+)  # fmt: skip
+NOTRACK = Feature(
+    "notrack", ("xt_CT",), "rules that exempt packets from connection tracking",
+    "iptables-nft -t raw -A OUTPUT -j CT --notrack",
     "iptables",
 )  # fmt: skip
 IPIP = Feature("ipip", ("ipip",), "IP-in-IP tunnels", "ip link add i0 type ipip local 127.0.0.1")
@@ -183,8 +187,8 @@ PERF = Feature(
 )  # fmt: skip
 
 FEATURES = (
-    BRIDGE, VETH, VXLAN, IPIP, MACVLAN, NFTABLES, IPTABLES, IPV6, RPFILTER, BR_NETFILTER, TC_BPF, CLANG, TBF,
-    NETEM, NFT_INGRESS, BONDING, OFFLOADS, IPSET, ESP, WIREGUARD, TUN, STRONGSWAN, WG, WIREGUARD_GO,
+    BRIDGE, VETH, VXLAN, IPIP, MACVLAN, NFTABLES, IPTABLES, IPV6, RPFILTER, NOTRACK, BR_NETFILTER, TC_BPF, CLANG,
+    TBF, NETEM, NFT_INGRESS, BONDING, OFFLOADS, IPSET, ESP, WIREGUARD, TUN, STRONGSWAN, WG, WIREGUARD_GO,
 )  # fmt: skip
 
 NOT_LOADED = "not loaded"

@@ -10,8 +10,12 @@ from k8sdds import networks, versions
 from k8sdds.deploy.network_install import choose_network, read_manifests
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.network_switch.node_state import NodeState
+from k8sdds.model.trial import Cell
+from k8sdds.networks import NETWORKS
 from k8sdds.networks.cluster_install import InstallOptions, Manifest, container, find
+from k8sdds.system.kernel_features import NOTRACK
 from k8sdds.testbeds.cluster.verify import _path_evidence
+from k8sdds.testbeds.lab.plan import make_plan
 from tests.unit.test_network_manifests import profile
 from tests.unit.test_second_interface import cell
 
@@ -59,8 +63,10 @@ def test_the_agent_of_cilium_gets_the_mode_and_the_options() -> None:
     native = config("cilium-native")
     assert (native["routing-mode"], native["ipv4-native-routing-cidr"]) == ("native", str(PODS))
     assert "mtu" not in native and "devices" not in native
+    # The agent subtracts the headers of the tunnel from its option to get the MTU of the pods' routes.
+    assert config("cilium-native", mtu_bytes=1400)["mtu"] == "1400"
     vxlan = config("cilium-vxlan", mtu_bytes=1400, interface="eth1")
-    assert (vxlan["routing-mode"], vxlan["tunnel-protocol"], vxlan["mtu"]) == ("tunnel", "vxlan", "1400")
+    assert (vxlan["routing-mode"], vxlan["tunnel-protocol"], vxlan["mtu"]) == ("tunnel", "vxlan", "1450")
     assert vxlan["devices"] == vxlan["direct-routing-device"] == "eth1"
 
 
@@ -81,9 +87,18 @@ def test_cilium_leaves_the_services_to_kube_proxy_on_request() -> None:
     ]
     # Others may have configured Cilium in either way.
     assert titles == ["kube-proxy replacement", None, "kube-proxy", "kube-proxy"]
+    # WeaveNet's devices show its engine, whoever installed it.
+    assert networks.find("weavenet").engine_title({}, True, by_others=True) == "Open vSwitch"
     of_kube_proxy = profile(name, ", engine: kube-proxy")
     assert choose_network(of_kube_proxy, name).engine == "kube-proxy"
     assert choose_network(of_kube_proxy, name, engine="kube-proxy-replacement").engine is None
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_rules_that_exempt_packets_from_connection_tracking_are_required(name: str) -> None:
+    datapath = make_plan(Cell(network=name, test="latency", payload_bytes=64, nodes=2)).datapath
+    requirements = networks.find(name).requirements({})
+    assert ("-j CT --notrack" in str(datapath)) == (NOTRACK in requirements)
 
 
 @pytest.mark.parametrize("name", ["calico-bgp", "cilium-native"])

@@ -15,7 +15,7 @@ from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import Network, NetworkColor
 from k8sdds.networks.plugin import Plugin, Signs
 from k8sdds.system.kernel_features import IPIP as IPIP_FEATURE
-from k8sdds.system.kernel_features import IPTABLES, NFTABLES, RPFILTER
+from k8sdds.system.kernel_features import IPTABLES, NFTABLES, NOTRACK, RPFILTER
 from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
 
 
@@ -61,7 +61,7 @@ VXLAN = replace(
     layer="L2 overlay",
     differences=BGP.differences.replace("learned by BGP", "added by Felix"),
     default_mtu=LINK_MTU - encapsulation.VXLAN,
-    requires=(VXLAN_FEATURE, *_REQUIRES),
+    requires=(VXLAN_FEATURE, NOTRACK, *_REQUIRES),
     lab=lab.vxlan,
     cluster=cluster.VXLAN,
     ipv6_overhead=encapsulation.OUTER_IPV6,

@@ -16,7 +16,7 @@ from k8sdds.networks.common import encapsulation
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import ClusterEngine, Network, NetworkColor
 from k8sdds.networks.plugin import Plugin, Signs
-from k8sdds.system.kernel_features import CLANG, IPTABLES, NFTABLES, TC_BPF
+from k8sdds.system.kernel_features import CLANG, IPTABLES, NFTABLES, NOTRACK, TC_BPF
 from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
 
 
@@ -54,6 +54,7 @@ NATIVE = Network(
     color=NetworkColor("#5c7a00", "#b8e05a", ">"),
     cluster=cluster.NATIVE,
     own_engine=cluster.REPLACEMENT,
+    hides_engine=True,
     cluster_title="kube-proxy replacement",
     plugin=_PLUGIN,
     loss_exemption="the programs take packets before the rule that drops them",
@@ -66,7 +67,7 @@ VXLAN = replace(
     layer="L2 overlay",
     encapsulation="VXLAN",
     default_mtu=LINK_MTU - encapsulation.VXLAN,
-    requires=(VXLAN_FEATURE, NFTABLES, IPTABLES, *NATIVE.requires),
+    requires=(VXLAN_FEATURE, NFTABLES, IPTABLES, NOTRACK, *NATIVE.requires),
     lab=lab.vxlan,
     cluster=cluster.vxlan(),
     cluster_engines=(ClusterEngine(cluster.KUBE_PROXY, "kube-proxy", cluster.vxlan(cluster.KUBE_PROXY)),),

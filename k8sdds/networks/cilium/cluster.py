@@ -25,6 +25,7 @@ from k8sdds.networks.cluster_install import (
     custom_resources,
     find,
 )
+from k8sdds.networks.common import encapsulation
 
 KUBE_PROXY, REPLACEMENT = "kube-proxy", "kube-proxy-replacement"
 """Engines, by what handles the Services. kube-proxy needs the nodes' packet filters, which then see all packets."""
@@ -87,7 +88,8 @@ def _cluster_install(
             agent = find(manifests, "DaemonSet", "cilium")
             agent["metadata"]["annotations"] = {versions.ENGINE_ANNOTATION: engine}
         if options.mtu_bytes is not None:
-            config["mtu"] = str(options.mtu_bytes)
+            # The agent's option is the MTU of the network between the nodes, without the headers of the tunnel.
+            config["mtu"] = str(options.mtu_bytes + (encapsulation.VXLAN if tunnels else 0))
         if options.interface:
             config |= {"devices": options.interface, "direct-routing-device": options.interface}
         return [*manifests, *_DEFINITIONS]

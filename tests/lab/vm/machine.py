@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from k8sdds.system.kernel_features import IPIP, IPTABLES, RPFILTER
+from k8sdds.system.kernel_features import IPIP, IPTABLES, NOTRACK, RPFILTER
 from k8sdds.system.sandbox import Sandbox
 
 TIMEOUT_S = 1500
@@ -25,7 +25,7 @@ FOLDERS = ("kernel/crypto", "kernel/arch/x86/crypto", "kernel/lib/crypto")
 """Names of modules that the kernel requests itself."""
 MODULES = (
     "virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables",
-    *IPTABLES.modules, *RPFILTER.modules, *IPIP.modules,
+    *IPTABLES.modules, *RPFILTER.modules, *NOTRACK.modules, *IPIP.modules,
     "nft_chain_nat", "nft_masq", "nft_ct", "nft_numgen", "esp4", "xfrm_user", "wireguard", "tun", "sch_tbf",
     "sch_netem", "sch_codel", "openvswitch", "vport_vxlan", "dummy", "ip_set", "ip_set_hash_ip", "ip_set_hash_net",
     "ip_set_list_set", "xt_set", "xt_esp", "xt_policy", "bonding",
