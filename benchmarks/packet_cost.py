@@ -21,6 +21,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -35,6 +36,7 @@ from k8sdds.testbeds.lab.testbed import Lab
 
 FLOWS = ("new", "established")
 BURST, BURSTS = 100, 500
+TIMEOUT_S = 120
 ON_CLUSTER = " on the cluster"
 
 PROGRAM = """
@@ -99,19 +101,33 @@ def pods_on_cluster(text: str) -> tuple[str, Pods]:
     if not found or found[1] not in NETWORKS:
         raise argparse.ArgumentTypeError(f"{text!r} is not NETWORK=PID,PID with a network of the lab")
     argv = ["nsenter", "-t", found[3], "-n", "ip", "-json", "-4", "address", "show", "dev", "eth0"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=10)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=10)
+    except subprocess.TimeoutExpired as error:
+        raise argparse.ArgumentTypeError(f"the eth0 of process {found[3]} cannot be read: {error}") from error
     if done.returncode:
         raise argparse.ArgumentTypeError(f"process {found[3]} has no eth0: {done.stderr.strip()}")
-    address = json.loads(done.stdout)[0]["addr_info"][0]["local"]
-    return found[1], Pods(int(found[2]), int(found[3]), address)
+    addresses = [one["local"] for link in json.loads(done.stdout) for one in link.get("addr_info", ())]
+    if not addresses:
+        raise argparse.ArgumentTypeError(f"eth0 of process {found[3]} has no IPv4 address")
+    return found[1], Pods(int(found[2]), int(found[3]), addresses[0])
 
 
-def ns_per_packet(pods: Pods, flow: str) -> float:
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def ns_per_packet(name: str, pods: Pods, flow: str) -> float:
     """Send one round of bursts; return the time per packet of the fastest tenth. Fails if a packet is lost."""
     argv = [str(pods.sender), str(pods.receiver), pods.address, flow, str(BURST), str(BURSTS)]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *argv], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", PROGRAM, *argv]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise PrerequisiteError(f"{name}: the sender did not end within {TIMEOUT_S} s") from error
     if done.returncode:
-        raise PrerequisiteError(f"{pods}: the sender failed: {done.stderr.strip()[-300:]}")
+        raise PrerequisiteError(f"{name}: the sender failed: {done.stderr.strip()[-300:]}")
     took: list[float] = json.loads(done.stdout)
     return took[len(took) // 10]
 
@@ -135,18 +151,23 @@ def main() -> int:
         help="processes in two pods of a cluster on this machine; repeatable",
     )  # fmt: skip
     options = common.parse(parser)
+    if twice := repeated(name for name, _ in options.pods):
+        parser.error(f"--pods: more than one pair of pods for {', '.join(twice)}; give one per network")
     report = common.Report("packet_cost", options)
     with_pods = [name for name in NETWORKS if make_plan(cell_of(name, 1)).datapath.in_pods]
     names = [options.baseline, *(options.network or with_pods), *(name for name, _ in options.pods)]
     cells = common.runnable({name: cell_of(name, options.subscribers) for name in names}, report)
     on_cluster = {f"{name}{ON_CLUSTER}": pods for name, pods in options.pods if name in cells}
+    for name, _ in options.pods:
+        if name not in cells:
+            report.skip(f"{name}{ON_CLUSTER}: the lab cannot run {name}, with which it would be compared")
     values = {flow: common.Values() for flow in FLOWS}
     with Lab("benchmark-packets") as lab:
         lab.up(cells.values())
         by_name = {item.plan.cell.network: pods_of(item) for item in lab.networks.values()} | on_cluster
         schedule = [[(name, flow) for name in (*cells, *on_cluster) for flow in FLOWS]]
         for number, (name, flow) in common.interleave(options.pairs, schedule, options.seed):
-            values[flow].add(name, number, ns_per_packet(by_name[name], flow))
+            values[flow].add(name, number, ns_per_packet(name, by_name[name], flow))
     report.data |= {"subscribers": options.subscribers, "baseline": options.baseline}
     add_costs(report, values, [*cells, *on_cluster], options.baseline)
     add_ratios(report, values, on_cluster)

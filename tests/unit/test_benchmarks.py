@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+import subprocess
 import sys
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -18,6 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import common
 import packet_cost
 
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.plan import make_plan
 
 
@@ -63,3 +66,58 @@ def test_each_item_is_as_often_first_as_last() -> None:
 def test_all_receivers_of_the_packet_benchmark_are_on_the_second_node(subscribers: int) -> None:
     pods = make_plan(packet_cost.cell_of("host", subscribers)).topology.pods
     assert [pod.node for pod in pods] == [0, *[1] * subscribers]
+
+
+@pytest.mark.parametrize(
+    ("printed", "address"),
+    [
+        ('[{"addr_info": [{"local": "10.244.1.2"}]}]', "10.244.1.2"),
+        ('[{"addr_info": []}]', None),
+        ("[{}]", None),
+        ("[]", None),
+        (None, None),
+    ],
+)
+def test_pods_without_a_readable_address_are_refused(
+    printed: str | None, address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        if printed is None:
+            raise subprocess.TimeoutExpired(argv, 10)
+        return subprocess.CompletedProcess(argv, 0, printed, "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    if address is None:
+        with pytest.raises(argparse.ArgumentTypeError, match="process 8"):
+            packet_cost.pods_on_cluster("cilium-native=7,8")
+    else:
+        found = packet_cost.pods_on_cluster("cilium-native=7,8")
+        assert found == ("cilium-native", packet_cost.Pods(7, 8, address))
+
+
+def test_a_failed_sender_is_reported_with_its_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        if argv[-3] == "new":
+            raise subprocess.TimeoutExpired(argv, packet_cost.TIMEOUT_S)
+        return subprocess.CompletedProcess(argv, 1, "", "timed out")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    for flow, reason in (("new", "did not end within 120 s"), ("established", "failed: timed out")):
+        with pytest.raises(PrerequisiteError, match=f"^cilium-native on the cluster: the sender {reason}"):
+            packet_cost.ns_per_packet(
+                "cilium-native on the cluster", packet_cost.Pods(7, 8, "10.244.1.2"), flow
+            )
+
+
+def test_two_pairs_of_pods_of_one_network_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(argv, 0, '[{"addr_info": [{"local": "10.244.1.2"}]}]', "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    pods = ["--pods", "cilium-native=7,8", "--pods", "cilium-native=9,10"]
+    monkeypatch.setattr(sys, "argv", ["packet_cost.py", *pods])
+    with pytest.raises(SystemExit):
+        packet_cost.main()
+    assert "more than one pair of pods for cilium-native" in capsys.readouterr().err
