@@ -21,10 +21,12 @@ from k8sdds.kubernetes import apply, leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.testbeds.cluster import namespace, pods
 from k8sdds.testbeds.cluster.pods import Slot
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import Command, User, account, rights
+from tests.cluster.conftest import apply as grant
 from tests.cluster.switched import KUBECTL, inside_of
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
+from tests.measuring import valid_attempts
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -128,6 +130,38 @@ def test_kube_router_enforces_policies(
     assert "NOT AS STATED" not in done.stdout
     assert done.stdout.count("samples arrived (as stated)") == 2
     assert "refused   camera to arm, " in done.stdout and "refused   camera, a stranger: " in done.stdout
+
+
+DENY = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "deny-all", "namespace": "k8sdds-lab"},
+    "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]},
+}
+
+
+@pytest.mark.long
+def test_a_campaign_needs_a_policy_where_traffic_is_refused_by_default(
+    kube_router: None, k8sdds: Command, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
+) -> None:
+    kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)
+    grant(admin, rights("namespace", subject))
+    policies = "/apis/networking.k8s.io/v1/namespaces/k8sdds-lab/networkpolicies"
+    admin.create(policies, DENY)
+    run = ["run", "quickstart", "--testbed", "cluster", "--kubeconfig", str(kubeconfig), "--repeat", "1"]
+    run += ["--duration", "0.5", "--namespace", "k8sdds-lab", "--set", "test=latency", "-o", "run"]
+    # Until kube-router knows new pods, all packets pass.
+    refused = next((done for done in (k8sdds(*run[:-2]) for _ in range(5)) if done.returncode == 3), None)
+    assert refused is not None
+    message = " ".join(refused.stderr.split())
+    assert "does not answer" in message and "one of these NetworkPolicies may refuse it: deny-all" in message
+    (allow,) = rights("network-policy", {})
+    admin.create(policies, allow)
+    done = k8sdds(*run)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {row["network"] for row in valid_attempts(tmp_path / "run")} == {"host", "unknown"}
+    admin.delete(f"{CORE}/namespaces/k8sdds-lab")
+    namespace.wait_deleted(admin, "k8sdds-lab")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
