@@ -1,23 +1,30 @@
-"""Measure a network that k8sdds does not know: a plugin from a public Go module, installed by hand on every node.
+"""Measure networks that k8sdds does not install: a plugin from a public Go module, installed by hand on every node.
 
 The plugin `ptp` gives each pod a veth pair to its node, without a bridge; static routes lead to the pods of other nodes.
+With their DaemonSets, labels and annotations, it also looks like the networks of clouds.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from k8sdds import nodes, versions
 from k8sdds.bundle import golang
 from k8sdds.bundle.contents import HOST_ARCH, Program
+from k8sdds.kubernetes.apply import list_document
 from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
+from k8sdds.testbeds.cluster.pods import SUPERVISOR
 from tests.cluster.conftest import Command, User
+from tests.cluster.switched import KUBECTL
 from tests.clusters import Deployed
 from tests.measuring import valid_attempts
 
@@ -109,3 +116,109 @@ def test_an_unknown_network_is_observed_and_measured(
     assert rows["unknown"]["network_software"]["agents"] == "no agent that k8sdds knows runs on the cluster"
     report = (tmp_path / "run/report/report.html").read_text()
     assert "Observed on the link" in report and '<td class="text">unknown</td>' in report
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What a cluster with a network of others shows of it."""
+
+    name: str
+    """As k8sdds names the network."""
+    agents: Mapping[str, str]
+    """DaemonSets in kube-system with the names of their images."""
+    label: str = ""
+    """Of a node: KEY=VALUE."""
+    annotation: str = ""
+    version: str | None = None
+
+
+ECR = "602401143452.dkr.ecr.us-west-2.amazonaws.com"
+AZURE_CNS = "mcr.microsoft.com/containernetworking/azure-cns:v1.6.1"
+NETWORKS = (
+    # Calico enforces only policies here.
+    Looks("aws-vpc", {"aws-node": f"{ECR}/amazon-k8s-cni:v1.18.5", "calico-node": "quay.io/calico/node:v3.29.1"},
+          "vpc.amazonaws.com/has-trunk-attached=false", version="v1.18.5"),
+    Looks("gke", {"netd": "gke.gcr.io/netd:v1"}, "cloud.google.com/gke-netd-ready=true"),
+    Looks("gke-dataplane-v2", {"anetd": "gke.gcr.io/cilium/cilium:v1", "netd": "gke.gcr.io/netd:v1"},
+          "cloud.google.com/gke-netd-ready=true"),
+    Looks("azure", {"azure-cns": AZURE_CNS}, "kubernetes.azure.com/podnetwork-type=overlay", version="v1.6.1"),
+    Looks("azure-cilium", {"cilium": "mcr.microsoft.com/oss/cilium/cilium:v1.16.5", "azure-cns": AZURE_CNS},
+          "kubernetes.azure.com/ebpf-dataplane=cilium"),
+    Looks("antrea", {"antrea-agent": "docker.io/antrea/antrea-agent-ubuntu:v2.2.0"}, annotation="node.antrea.io/mac-address=x",
+          version="v2.2.0"),
+    Looks("ovn-kubernetes", {"ovnkube-node": "ghcr.io/ovn-kubernetes/ovn-kubernetes/ovn-kube-ubuntu:v1.0.0"},
+          annotation="k8s.ovn.org/node-subnets=x", version="v1.0.0"),
+    Looks("kube-ovn", {"kube-ovn-cni": "docker.io/kubeovn/kube-ovn:v1.13.0"},
+          annotation="ovn.kubernetes.io/allocated=true", version="v1.13.0"),
+)  # fmt: skip
+
+
+@contextmanager
+def looking_like(cluster: Deployed, network: Looks) -> Iterator[None]:
+    """Run agents with these names, which do nothing, and label and annotate a node."""
+    node = cluster.nodes[1]
+    for image in network.agents.values():
+        for each in cluster.nodes:
+            nodes.run(
+                cluster.name,
+                each,
+                ["ctr", "-n", "k8s.io", "images", "tag", "--force", versions.PERFTEST_IMAGE, image],
+            )
+    kinds = [("label", network.label)] * bool(network.label) + [("annotate", network.annotation)] * bool(
+        network.annotation
+    )
+    for kind, text in kinds:
+        cluster.kubectl(kind, "node", node, text)
+    names = [f"daemonset/{name}" for name in network.agents]
+    try:
+        made = list_document([agent(name, image) for name, image in network.agents.items()])
+        nodes.run(cluster.name, cluster.nodes[0], [*KUBECTL, "apply", "-f", "-"], made)
+        for name in names:
+            cluster.kubectl("-n", "kube-system", "rollout", "status", name, "--timeout=100s")
+        yield
+    finally:
+        cluster.kubectl("-n", "kube-system", "delete", "--cascade=foreground", "--wait", *names)
+        for kind, text in kinds:
+            cluster.kubectl(kind, "node", node, f"{text.partition('=')[0]}-")
+        for each in cluster.nodes:
+            nodes.run(cluster.name, each, ["ctr", "-n", "k8s.io", "images", "rm", *network.agents.values()])
+
+
+def agent(name: str, image: str) -> dict[str, Any]:
+    labels = {"looks-like": name}
+    container = {"name": name, "image": image, "imagePullPolicy": "Never", "command": [SUPERVISOR, "pause"]}
+    pod = {"hostNetwork": True, "terminationGracePeriodSeconds": 0, "containers": [container]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": "kube-system"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def test_networks_of_others_are_named_in_the_result(
+    by_hand: None, one_machine: Deployed, k8sdds: Command, user: User, tmp_path: Path
+) -> None:
+    for network in NETWORKS:
+        folder = tmp_path / network.name
+        named = ("--set", f"networks={network.name}", "--set", f"baseline={network.name}")
+        args = ("--repeat", "1", "--duration", "0.5", "--set", "test=latency", *named, "-o", str(folder))
+        with looking_like(one_machine, network):
+            done = k8sdds("run", "quickstart", *user.options, *args)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (row,) = valid_attempts(folder)
+        assert (row["network"], row["fingerprint"]["outer_protocol"]) == (network.name, "none")
+        images = " ".join(row["network_software"].values())
+        assert all(image in images for image in network.agents.values()), images
+        facts = json.loads((folder / "campaign.json").read_text())["testbed"]["facts"]
+        shown = facts["installed_network_facts"]
+        assert (facts["installed_network"], shown["version"]) == (network.name, network.version)
+        sign = (
+            f"label {network.label}"
+            if network.name == "azure-cilium"
+            else f"DaemonSet {next(iter(network.agents))}"
+        )
+        assert sign in shown["signs"]
