@@ -18,6 +18,14 @@ def settings(folder: Path | str, address: str, more: str = "") -> str:
     )
 
 
+def htpasswd(path: Path, login: str) -> None:
+    """Write a file of the users of a registry: one, with USER:PASSWORD."""
+    user, _, password = login.partition(":")
+    script = "print crypt($ARGV[0], q{$2b$05$abcdefghijklmnopqrstuu})"
+    done = subprocess.run(["perl", "-e", script, password], check=True, capture_output=True, text=True)
+    path.write_text(f"{user}:{done.stdout}\n")
+
+
 @contextmanager
 def running(folder: Path) -> Iterator[str]:
     """Yield the address of a registry without TLS and users."""

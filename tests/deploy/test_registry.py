@@ -50,11 +50,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.chmod(0o755)
     shutil.copy("/usr/bin/docker-registry", folder)
     registries.certificate(folder, "registry.lab")
-    user, _, password = LOGIN.partition(":")
-    script = "print crypt($ARGV[0], q{$2b$05$abcdefghijklmnopqrstuu})"
-    argv = ["perl", "-e", script, password]
-    digest = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
-    (folder / "htpasswd").write_text(f"{user}:{digest}\n")
+    registries.htpasswd(folder / "htpasswd", LOGIN)
     _push(folder)
     (folder / "config.yml").write_text(registries.settings("/registry", ":5000", TLS) + AUTH)
     return folder
