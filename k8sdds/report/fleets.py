@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from k8sdds import workloads
 from k8sdds.analysis.capacities import processes_of
 from k8sdds.analysis.conditions import UNIT, describe, differing
@@ -14,12 +16,15 @@ from k8sdds.results import aggregate
 from k8sdds.system.grouping import Row, by_columns
 
 _HEADS = (
-    "network", "setting", "participants", "processes", "trials", "matched after s", "median s", "missing matches %",
-    "packets", "CPU s",
+    "network", "setting", "participants", "processes", "pods", "trials", "matched after s", "median s",
+    "missing matches %", "packets", "CPU s",
 )  # fmt: skip
 _MEANS = ("fleet_matched_s", "fleet_p50_s", "unmatched_percent", "fleet_packets", "fleet_cpu_s")
+_CHANGED = {"fleet_rematched_s": "after change s"}
+_BROKEN = {"broken_percent": "broken matches %", "fleet_returned_s": "returned after s"}
+"""More means, with their heads. They are in the table only if a trial has a value of the first one other than 0."""
 _ALIKE = ("test", "fleet_accepted_s", "fleet_max_members", "width_percent", "publishers", "subscribers")
-"""Columns that do not tell fleets apart, or that the number of participants contains."""
+"""Columns that do not tell fleets apart, or that other columns contain."""
 
 
 def tables(content: Content) -> list[Table]:
@@ -34,24 +39,38 @@ def tables(content: Content) -> list[Table]:
     groups = by_columns(
         trials, (UNIT, *named, "publishers", "subscribers", "fleet_processes", "fleet_members")
     )
-    rows = [_row(content, describe({name: own[0][name] for name in named}), own) for own in groups.values()]
+    changed = any(row["fleet_rematched_s"] for row in trials)
+    broken = any(row["broken_percent"] for row in trials)
+    events = (_CHANGED if changed else {}) | (_BROKEN if broken else {})
+    rows = [
+        _row(content, describe({name: own[0][name] for name in named}), own, (*_MEANS, *events))
+        for own in groups.values()
+    ]
     rows.sort(key=lambda row: (row[0].text, row[1].text, *(float(cell.text or -1) for cell in row[2:4])))
     under = (
-        "Means of the trials. A time is missing if pairs did not match in one of them, or half of them for the median."
-        " Packets and CPU time: before the last `steady_s`."
+        "Pods: with publishing + with subscribing members. Means of the trials. A time is missing if pairs did not"
+        " match in one of them, or half of them for the median. Packets and CPU time: before the last `steady_s`."
     )
-    return [Table("Fleets", _HEADS, rows, under, keys=2)] if len(rows) > 1 else []
+    if changed:
+        under += " After change: of members that started late or again, from their start."
+    if broken:
+        under += (
+            " Broken matches no longer held at some time. The time until they returned is missing if one did not, or"
+            " if none broke in a trial."
+        )
+    return [Table("Fleets", (*_HEADS, *events.values()), rows, under, keys=2)] if len(rows) > 1 else []
 
 
 def _discovery(row: Row) -> str | None:
     return usual_discovery(row["transport"]) if row["discovery"] == "auto" else row["discovery"]
 
 
-def _row(content: Content, setting: str, trials: list[Row]) -> list[Cell]:
+def _row(content: Content, setting: str, trials: list[Row], columns: Iterable[str]) -> list[Cell]:
     processes, members = processes_of(trials[0]), trials[0]["fleet_members"]
     participants = None if None in (processes, members) else processes * members
     sizes = (Cell("" if size is None else f"{size}") for size in (participants, processes))
-    columns = ([row[name] for row in trials] for name in _MEANS)
-    means = (None if None in column else aggregate.mean(column) for column in columns)
+    pods = Cell(" + ".join(f"{trials[0][name]}" for name in ("publishers", "subscribers")))
+    measured = ([row[name] for row in trials] for name in columns)
+    means = (None if None in values else aggregate.mean(values) for values in measured)
     shown = (Cell(formats.number(mean)) for mean in means)
-    return [network(content, trials[0][UNIT]), Cell(setting), *sizes, Cell(f"{len(trials)}"), *shown]
+    return [network(content, trials[0][UNIT]), Cell(setting), *sizes, pods, Cell(f"{len(trials)}"), *shown]

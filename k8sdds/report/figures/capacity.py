@@ -28,6 +28,10 @@ _AXES = {
     MEMBERS: ("number of members", "members per process"),
 }
 """What is drawn by in words, and the label of its axis, by what was searched."""
+_NO_TIME = (
+    " Probes in which pairs did not match, or broke and never matched again, have no time and are not drawn."
+)
+"""Why a figure of fleets does not show all probes, for its caption."""
 
 
 def draw(content: Content, folder: Path) -> list[Figure]:
@@ -68,9 +72,9 @@ def _figure(content: Content, searches: Sequence[Found], folder: Path, index: in
         f"{formats.capital(what)} by {offered}. Dots: probes that met"
         f" {first.search.goals[0].describe()}; crosses: probes that missed it. Line: median of equal probes. Band:"
         " interval of the capacity. Large marker: its lower end, the knee."
-        f"{'' if is_fleet else ' Of fewer than 1,000 samples, the maximum is shown.'}"
+        f"{_NO_TIME if is_fleet else ' Of fewer than 1,000 samples, the maximum is shown.'}"
         f" {content.testbed} · {formats.count(sum(len(_drawn(one)) for one in searches), 'probe')} of"
-        f" {first.search.duration_s:g} s or shorter."
+        f" {first.search.duration_s:g} s{'' if is_fleet else ' or shorter'}."
     )
     alt = f"{formats.capital(what)} by {offered}. " + "; ".join(
         f"{row['network_label']}, {capacities.goal_of(row)}: {formats.capacity(row)}"

@@ -133,6 +133,35 @@ def test_fleets_are_listed_by_their_number_of_participants(tmp_path: Path) -> No
         assert (row["matched after s"] != "–") is matched and (row["missing matches %"] == "0") is matched
 
 
+def test_fleets_of_the_same_size_in_other_pods_are_told_apart(tmp_path: Path) -> None:
+    sweep = {"networks": ["host"], "publishers": [1, 2], "subscribers": [1, 2]}
+    (table,) = fleets.tables(content.read(folder(tmp_path, recorded(**MEMBERS | sweep))))
+    rows = [dict(zip(table.heads, row, strict=True)) for row in table.texts[1:]]
+    assert {row["pods"] for row in rows} == {"1 + 1", "1 + 2", "2 + 1", "2 + 2"}
+    keys = [(row["setting"], row["participants"], row["processes"], row["pods"]) for row in rows]
+    assert len(keys) == len(set(keys))
+
+
+def test_fleets_show_what_followed_their_change(tmp_path: Path) -> None:
+    late = {"fleet_rematched_s": 2.5, "broken_percent": 5.0, "fleet_returned_s": None}
+    attempts = [attempt | late for attempt in recorded(**MEMBERS)]
+    (table,) = fleets.tables(content.read(folder(tmp_path / "late", attempts)))
+    for row in (dict(zip(table.heads, row, strict=True)) for row in table.texts[1:]):
+        assert (row["after change s"], row["broken matches %"], row["returned after s"]) == (
+            "2.50",
+            "5.00",
+            "–",
+        )
+    (table,) = fleets.tables(content.read(folder(tmp_path / "none", recorded(**MEMBERS))))
+    assert not {"after change s", "broken matches %", "returned after s"} & set(table.heads)
+
+
+def test_the_caption_of_fleets_states_which_probes_are_missing(tmp_path: Path) -> None:
+    whole = content.read(folder(tmp_path, recorded(**MEMBERS)))
+    (figure,) = capacity.draw(whole, tmp_path)
+    assert "have no time and are not drawn" in figure.caption and "or shorter" not in figure.caption
+
+
 def test_delays_are_reported_at_shares_of_the_capacity(
     tmp_path: Path, attempts: list[dict[str, Any]]
 ) -> None:
