@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from pydantic import BaseModel
 from typing_extensions import override
 
 from k8sdds import workloads
 from k8sdds.analysis.capacity import UNITS, Probe, Search
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.trial_loop import Planner
+from k8sdds.model.axis import Axis, axes
 from k8sdds.model.trial import AXES, Cell, Trial
 from k8sdds.results.record import TrialRecord
-from k8sdds.workloads.fleet_capacity import search_options
+from k8sdds.workloads.fleet_capacity import options_type, search_options
+
+_NAMED = ("network", "test", "middleware_config_sha256", "schedule_sha256")
+"""Settings that the name of a search has elsewhere, or that only mean something to programs."""
 
 
 class CapacitySearch(Planner):
@@ -42,13 +47,18 @@ class CapacitySearch(Planner):
             bounds = search.bounds(search.goals[0], probes)
             low, high = ("?" if value is None else f"{value:,.0f}" for value in (bounds.low, bounds.high))
             known.append(f"{self._name(cell)} {low} – {high} {UNITS[search.searched]}")
-        return f"capacity so far: {', '.join(known)}" if known else ""
+        return f"capacity so far: {'; '.join(known)}" if known else ""
 
     def _name(self, cell: Cell) -> str:
-        """Return the network of a search, with the settings in which it differs from others."""
+        """Return the network of a search, with the settings and options of its test in which it differs from others."""
         others = self._expansion.searches
-        shared = [name for name in AXES if len({str(getattr(other, name)) for other in others}) == 1]
-        return ", ".join([cell.network_label, *cell.settings(without=("network", "test", *shared))])
+        alike = [search_options(other) for other in others if other.test == cell.test]
+        differ = [
+            *([cell.test] if len(alike) < len(others) else []),
+            *_differing({name: axis for name, axis in AXES.items() if name not in _NAMED}, cell, others),
+            *_differing(axes(options_type(cell.test)), search_options(cell), alike),
+        ]
+        return f"{cell.network_label} ({', '.join(differ)})" if differ else cell.network_label
 
     def _search(self, cell: Cell) -> Search:
         experiment = self._expansion.experiment
@@ -68,6 +78,16 @@ class CapacitySearch(Planner):
             if valid and all(record.trial_id in valid for record in own):
                 searches.append((cell, list(valid.values())))
         return searches
+
+
+def _differing(settings: Mapping[str, Axis], own: BaseModel, others: Sequence[BaseModel]) -> list[str]:
+    """Describe the settings in which a cell or its options differ from others, the defaults included."""
+    return [
+        axis.phrase(value) or axis.unset or f"{name} {'default' if value is None else value}"
+        for name, axis in settings.items()
+        for value in [getattr(own, name)]
+        if len({str(getattr(other, name)) for other in others}) > 1
+    ]
 
 
 def _probe(cell: Cell, value: float) -> Cell:

@@ -23,6 +23,8 @@ from k8sdds.system.grouping import grouped
 from k8sdds.system.numbers import format_duration
 from k8sdds.testbeds import Testbed, core_layout
 from k8sdds.testbeds.selection import LAB
+from k8sdds.workloads.capacity import MEMBERS, SUBSCRIBERS
+from k8sdds.workloads.fleet_capacity import search_options
 
 OVERHEAD_S = 0.3
 """Expected time of a trial with few participants in addition to warm-up and measurement, for estimates."""
@@ -58,6 +60,13 @@ def every_trial(expansion: Expansion, testbed: str) -> list[Trial]:
     return trials + [trial.model_copy(update={"cell": cell}) for trial, cell in largest if cell != trial.cell]
 
 
+_ONLY_DIFFERENCE = {
+    SUBSCRIBERS: "two searches with max_subscribers differ only in `nodes`, which grow with the subscribers",
+    MEMBERS: "two searches differ only in `members`, which only sets the size of the first probe",
+}
+"""How searches differ whose other probes would be the same, by what is searched."""
+
+
 def refuse(problems: Sequence[Problem]) -> None:
     """Raise all problems as one error: InputError if one of them is wrong input, else PrerequisiteError."""
     if problems:
@@ -84,12 +93,10 @@ def contradictions(expansion: Expansion) -> list[Problem]:
         network = (cell.network, str(cell.network_options))
         if labels.setdefault(cell.network_label, network) != network:
             add(f"two different networks are labeled {cell.network_label!r}", "give each a label of its own")
-    if len({_searched_alike(cell) for cell in expansion.searches}) < len(expansion.searches):
-        add(
-            "two searches differ only in what they set: in `nodes` with max_subscribers, or in `members` of the"
-            " first probe",
-            "search them in two experiments",
-        )
+    for searched, difference in _ONLY_DIFFERENCE.items():
+        searches = [cell for cell in expansion.searches if search_options(cell).searched == searched]
+        if len({_searched_alike(cell) for cell in searches}) < len(searches):
+            add(difference, "search them in two experiments")
     if expansion.experiment.baseline not in labels:
         known = ", ".join(labels)
         add(
@@ -140,7 +147,8 @@ def _needed_s(cell: Cell) -> Iterator[tuple[float, str]]:
             f"{cell.link.describe()}: the first outage ends after {first_s:g} s, later than the measured interval",
         )
     least_s = workloads.find(cell.test).least_s(cell)
-    yield least_s, f"{cell.describe()}: the events of the test need {least_s:g} s"
+    options = ", ".join(workloads.find(cell.test).timed_by)
+    yield least_s, f"{cell.describe()}: these options of the test need {least_s:g} s together: {options}"
 
 
 def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:

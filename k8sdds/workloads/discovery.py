@@ -112,6 +112,7 @@ class Discovery(Workload):
     measured_by = SUBSCRIBER
     mode = "discovery"
     starts_fleets = counts_kinds = True
+    timed_by: tuple[str, ...] = ("start_s", "change", "steady_s")
 
     @property
     @override

@@ -67,6 +67,7 @@ class FleetCapacity(Discovery):
     name = "fleet-capacity"
     options: type[DiscoveryOptions] = FleetCapacityOptions
     finds_capacity = True
+    timed_by = ("start_s", "change", "matched_s", "steady_s")
     mode = ""  # reports of programs name the discovery test
 
     @override

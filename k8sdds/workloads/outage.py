@@ -144,6 +144,7 @@ class Outage(Paced):
     mode = ""  # published logs with PerfTest's mode are of `throughput`
     loss_is_result = True
     interrupts_links = True
+    timed_by = ("after_s", "for_s")
 
     @property
     @override

@@ -53,6 +53,8 @@ class Workload(Protocol):
     """Whether the participants of its trials are the nodes of the cell's `graph`."""
     starts_fleets: bool = False
     """Whether its participants send nothing, and start processes with the members of a fleet."""
+    timed_by: tuple[str, ...] = ()
+    """Options that determine `least_s`."""
     interrupts_links: bool = False
     """Whether the testbed interrupts the link of a node in its trials."""
     counts_kinds: bool = False

@@ -129,13 +129,13 @@ def test_a_network_whose_trial_fails_is_searched_no_further() -> None:
 def test_the_status_names_what_is_known_of_each_network() -> None:
     rounds = rounds_of(experiment())
     search = CapacitySearch(expand(experiment()))
-    assert search.status(rounds[0]) == "capacity so far: host ? – ? samples/s, kube-router ? – ? samples/s"
+    assert search.status(rounds[0]) == "capacity so far: host ? – ? samples/s; kube-router ? – ? samples/s"
     done = search.status([record for done in rounds for record in done])
-    low, high = done.partition("host ")[2].split(" samples/s, kube")[0].split(" – ")
+    low, high = done.partition("host ")[2].split(" samples/s; kube")[0].split(" – ")
     assert float(low.replace(",", "")) <= 20_100 and float(high.replace(",", "")) > 20_000
     records = [record for done in rounds_of(experiment(**SUBSCRIBERS)) for record in done]
     status = CapacitySearch(expand(experiment(**SUBSCRIBERS))).status(records)
-    assert status == "capacity so far: host 20 – 21 subscribers, kube-router 15 – 16 subscribers"
+    assert status == "capacity so far: host 20 – 21 subscribers; kube-router 15 – 16 subscribers"
     assert {record.rate for record in records} == {1000} and max(
         record.subscribers for record in records
     ) <= 32
@@ -145,8 +145,21 @@ def test_the_status_tells_the_searches_of_a_network_apart() -> None:
     whole = experiment(networks=["host"], middleware=["cyclonedds", "fastdds"], **MEMBERS)
     rounds = rounds_of(whole)
     assert CapacitySearch(expand(whole)).status([record for done in rounds for record in done]) == (
-        "capacity so far: host 10 – 11 members per process, host, fastdds 10 – 11 members per process"
+        "capacity so far: host (cyclonedds) 10 – 11 members per process; host (fastdds) 10 – 11 members per process"
     )
+
+
+def test_the_status_tells_searches_with_other_options_apart() -> None:
+    tests = [MEMBERS["test"] | {"processes": number, "steady_s": number / 10} for number in (2, 3)]
+    whole = experiment(networks=["host"], test=tests, payload_bytes=64)
+    status = CapacitySearch(expand(whole)).status([measured(trial) for trial in expand(whole).trials("lab")])
+    assert status == (
+        "capacity so far: host (2 processes per pod, steady_s 0.2) ? – ? members per process;"
+        " host (3 processes per pod, steady_s 0.3) ? – ? members per process"
+    )
+    both = experiment(networks=["host"], test=[SWEEP["test"], MEMBERS["test"]])
+    status = CapacitySearch(expand(both)).status([measured(trial) for trial in expand(both).trials("lab")])
+    assert "host (capacity) ? – ? samples/s; host (fleet-capacity) " in status
 
 
 def test_a_fleet_that_matched_except_after_its_change_misses_the_goal() -> None:
@@ -187,13 +200,13 @@ def test_two_searches_of_a_network_do_not_share_probes() -> None:
         (SUBSCRIBERS | {"subscribers": 8}, "leave out `subscribers`"),
         (SUBSCRIBERS | {"transport": "shared-memory"}, "leave out max_subscribers"),
         (SUBSCRIBERS | {"placement": {"pub0": 0, "sub": 1}}, "needs a placement by name"),
-        (SUBSCRIBERS | {"nodes": [2, 4]}, "two searches differ only in what they set: in `nodes`"),
+        (SUBSCRIBERS | {"nodes": [2, 4]}, "two searches with max_subscribers differ only in `nodes`"),
         (
             MEMBERS | {"test": [MEMBERS["test"], MEMBERS["test"] | {"members": 4}]},
-            "or in `members` of the first probe",
+            "two searches differ only in `members`",
         ),
         ({"middleware": "connext"}, "RTI PerfTest does not time samples"),
-        (MEMBERS, "the events of the test need 2.1 s"),
+        (MEMBERS, "need 2.1 s together: start_s, change, matched_s, steady_s"),
         (MEMBERS | {"publishers": 20}, "at most 1000 members of a role, not 1600"),
         (MEMBERS | {"publishers": 2, "middleware": "zenoh"}, "a port for each of 100 publishing members"),
         (MEMBERS | {"rate": 10}, "have no rate"),
