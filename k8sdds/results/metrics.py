@@ -134,8 +134,8 @@ class Metrics(BaseModel):
         "Share of the matches that no longer held at some time before the last `steady_s`, although both members ran",
         scale="linear", only=SOME_TESTS)
     fleet_returned_s: float | None = metric("return of broken matches", "s", "discovery", "participants",
-        "Longest time of these matches until they held again. Null, with the reason in `missing`, if one did not; missing if"
-        " none broke", only=SOME_TESTS, censored=True)
+        "Longest time of one of these matches from when it first broke until it held again for the last time. Null, with the"
+        " reason in `missing`, if one did not return; missing if none broke", only=SOME_TESTS, censored=True)
     fleet_packets: float | None = metric("packets of discovery", "packets", "discovery", "participants",
         "Packets that all pods sent before the last `steady_s`. Segments of TCP that a pod passes to the kernel at once are one."
         " Null in the network of a node", scale="linear", only=SOME_TESTS)
