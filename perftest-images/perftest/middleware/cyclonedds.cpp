@@ -76,9 +76,10 @@ private:
     void create_announcement_channel();
     void create_data_endpoints();
     using MatchedData = dds_builtintopic_endpoint_t* (*)(dds_entity_t endpoint, dds_instance_handle_t matched);
-    void on_match(MatchedData, dds_entity_t endpoint, dds_instance_handle_t matched);
+    void on_match(MatchedData, dds_entity_t endpoint, dds_instance_handle_t matched, int32_t change);
     void note_matches();
-    void on_lost(dds_entity_t endpoint, dds_instance_handle_t lost);
+    void note_match(MatchedData, dds_entity_t endpoint, dds_instance_handle_t matched);
+    void note_loss(dds_entity_t endpoint, dds_instance_handle_t lost);
     unsigned take(dds_entity_t reader);
     void take_announcements(dds_entity_t reader);
     void create_serialized_samples();
@@ -200,10 +201,12 @@ void CycloneDds::create_data_endpoints() {
 
     dds_listener_t* listener = dds_create_listener(this);
     dds_lset_publication_matched(listener, [](dds_entity_t writer, const dds_publication_matched_status_t status, void* self) {
-        static_cast<CycloneDds*>(self)->on_match(dds_get_matched_subscription_data, writer, status.last_subscription_handle);
+        static_cast<CycloneDds*>(self)->on_match(dds_get_matched_subscription_data, writer, status.last_subscription_handle,
+                                                 status.current_count_change);
     });
     dds_lset_subscription_matched(listener, [](dds_entity_t reader, const dds_subscription_matched_status_t status, void* self) {
-        static_cast<CycloneDds*>(self)->on_match(dds_get_matched_publication_data, reader, status.last_publication_handle);
+        static_cast<CycloneDds*>(self)->on_match(dds_get_matched_publication_data, reader, status.last_publication_handle,
+                                                 status.current_count_change);
     });
     std::map<std::string, dds_entity_t> topics;
     const auto topic = [&](const std::string& name) {
@@ -246,7 +249,7 @@ void CycloneDds::create_data_endpoints() {
 void CycloneDds::note_matches() {
     std::vector<dds_instance_handle_t> matched(settings_.subscribers + settings_.publishers);
     const auto note = [&](MatchedData data, dds_entity_t endpoint, dds_return_t found) {
-        for (size_t n = 0; n < std::min<size_t>(matched.size(), std::max(found, 0)); ++n) on_match(data, endpoint, matched[n]);
+        for (size_t n = 0; n < std::min<size_t>(matched.size(), std::max(found, 0)); ++n) note_match(data, endpoint, matched[n]);
     };
     for (const dds_entity_t writer : writers_)
         note(dds_get_matched_subscription_data, writer, dds_get_matched_subscriptions(writer, matched.data(), matched.size()));
@@ -254,29 +257,37 @@ void CycloneDds::note_matches() {
         note(dds_get_matched_publication_data, reader, dds_get_matched_publications(reader, matched.data(), matched.size()));
 }
 
-// An endpoint that has just disappeared has no data: it is recognized by what was noted.
-void CycloneDds::on_lost(dds_entity_t endpoint, dds_instance_handle_t lost) {
-    const std::lock_guard<std::mutex> lock(noting_);
-    const auto known = noted_.extract({endpoint, lost});
-    if (known) events_->on_member(known.mapped().member, known.mapped().endpoint, false);
-}
-
-void CycloneDds::on_match(MatchedData matched_data, dds_entity_t endpoint, dds_instance_handle_t matched) {
+void CycloneDds::on_match(MatchedData matched_data, dds_entity_t endpoint, dds_instance_handle_t matched, int32_t change) {
     events_->on_match();
     if (!settings_.members) return;
+    if (change < 0) note_loss(endpoint, matched);
+    else note_match(matched_data, endpoint, matched);
+}
+
+// The library has no data while it creates the own endpoint, for which note_matches() is called later, and after it has lost
+// the other one. It removes the data before it reports a loss, and note_loss() takes the same lock. A match that is noted
+// here is therefore still noted when its loss is handled.
+void CycloneDds::note_match(MatchedData matched_data, dds_entity_t endpoint, dds_instance_handle_t matched) {
+    const std::lock_guard<std::mutex> lock(noting_);
     dds_builtintopic_endpoint_t* const found = matched_data(endpoint, matched);
-    if (!found) return on_lost(endpoint, matched);
+    if (!found) return;
     void* data = nullptr;
     size_t size = 0;
     UserData other;
     if (dds_qget_userdata(found->qos, &data, &size) && size == sizeof other) {
         std::memcpy(&other, data, sizeof other);
-        const std::lock_guard<std::mutex> lock(noting_);
         noted_[{endpoint, matched}] = other;
         events_->on_member(other.member, other.endpoint, true);
     }
     dds_free(data);
     dds_builtintopic_free_endpoint(found);
+}
+
+// A lost endpoint has no data: it is recognized by what was noted.
+void CycloneDds::note_loss(dds_entity_t endpoint, dds_instance_handle_t lost) {
+    const std::lock_guard<std::mutex> lock(noting_);
+    const auto known = noted_.extract({endpoint, lost});
+    if (known) events_->on_member(known.mapped().member, known.mapped().endpoint, false);
 }
 
 void CycloneDds::create_serialized_samples() {
