@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from perftest_tools import A, B, end_all
+from perftest_tools import A, B, end_all, packet_socket, rtps_messages, sh
 
 from k8sdds.system.paths import native_program
 from tests.sampling import sampled
@@ -19,6 +19,12 @@ MIDDLEWARES = ("cyclonedds", "fastdds", "zenoh")
 SAMPLED = sampled([(name,) for name in MIDDLEWARES], every_run=1)
 REST = ("-steady", 1)
 """The last second is not the discovery."""
+INFO_DESTINATION, INFO_SOURCE, ACKNACK, BUILTIN = 0x0E, 0x0C, 0x06, 0xC0
+"""Numbers of RTPS: kinds of submessages, and the bits of an entity ID that endpoints of user data do not have."""
+ROUTER_PORT = 7447
+CYCLONEDDS_LEASE = """<CycloneDDS><Domain>
+<Discovery><LeaseDuration>3 s</LeaseDuration></Discovery>
+</Domain></CycloneDDS>"""
 
 
 def started(perftest, link, *both, middleware="cyclonedds", seconds=15, peers=True):
@@ -45,6 +51,39 @@ def fleet(perftest, link, *both, **settings):
 def pairs(processes, kind="found"):
     """Return how many pairs there are, and how many have matched."""
     return sum(one[kind]["pairs"] for one in processes), sum(one[kind]["matched"] for one in processes)
+
+
+def wait_until(done, *programs, message):
+    """Poll until this is done, while all programs run."""
+    while not done():
+        assert all(program.poll() is None for program in programs), message
+        time.sleep(0.1)
+
+
+def acknowledged(messages):
+    """Yield the participants of each reader of user data that acknowledges, and of the writer."""
+    for source, submessages in messages:
+        destination = b""
+        for one in submessages:
+            if one[0] == INFO_SOURCE:
+                source = one[12:24]
+            elif one[0] == INFO_DESTINATION:
+                destination = one[4:16]
+            elif one[0] == ACKNACK and not one[7] & BUILTIN:
+                yield source, destination
+
+
+def wait_until_matched(packets, pairs, programs):
+    """Poll the packets of the link until subscribing members have acknowledged to publishing ones in all pairs."""
+    found = set()
+
+    def done():
+        found.update(acknowledged(rtps_messages(packets)))
+        return len(found) >= pairs
+
+    popens = [program.popen for program in programs]
+    wait_until(done, *popens, message=f"{pairs} pairs have not matched")
+    time.sleep(1)  # A reader acknowledges when it has matched, which its writer does some milliseconds later.
 
 
 @pytest.mark.parametrize("middleware", MIDDLEWARES)
@@ -93,6 +132,33 @@ def test_fleets_find_each_other_by_multicast(perftest, link, middleware):
         assert pairs(processes) == (36, 36)
 
 
+@pytest.mark.parametrize(
+    ("middleware", "lease_s", "seconds"),
+    [
+        ("cyclonedds", 3, 18),
+        # This lease has no option.
+        pytest.param("fastdds", 20, 45, marks=pytest.mark.long),
+    ],
+)
+def test_members_match_again_when_their_link_returns(perftest, link, tmp_path, middleware, lease_s, seconds):
+    both = ("-processes", 2, "-members", 2, *REST)
+    if middleware == "cyclonedds":
+        config = tmp_path / "config.xml"
+        config.write_text(CYCLONEDDS_LEASE)
+        both += ("-middlewareConfig", config)
+    with packet_socket(link[0]) as packets:
+        programs = started(perftest, link, *both, middleware=middleware, seconds=seconds)
+        wait_until_matched(packets, 16, programs)
+    sh(f"ip -n {link[1]} link set eth0 down")
+    time.sleep(lease_s + 4)
+    sh(f"ip -n {link[1]} link set eth0 up")
+    for reports in ended(*programs):
+        assert pairs(reports) == (16, 16)
+        assert pairs(reports, "broken") == (16, 16), "the cut outlasted the lease, and all matched again"
+        # A participant is forgotten at most one lease after the cut.
+        assert all(3e9 < one["broken"]["first_ns"] <= one["broken"]["last_ns"] for one in reports)
+
+
 def test_a_process_that_ends_without_a_report_fails_the_test(perftest):
     publisher = perftest.start("-pub", "-discoveryTest", 4, "-processes", 2, *REST)
     publisher.wait_for_phase("M")
@@ -135,18 +201,26 @@ def test_a_higher_index_limit_admits_more_processes(perftest, link):
     assert created[0] < created[1] < created[2] == 6
 
 
+def sockets(link, *selected):
+    """Return what ss lists of the sockets on the first node, a line for each one."""
+    argv = ["ip", "netns", "exec", link[0], "ss", "-Hn", *selected]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
 @contextmanager
 def serving(link, middleware, number=0):
     """Run the discovery server of this number, or a router, on the first node; yield when it listens."""
     program = {
         "fastdds": ["fast-discovery-server", "-i", str(number), "-l", A, "-p", str(11811 + number)],
-        "zenoh": [native_program("zenohd"), "--listen", f"tcp/{A}:7447", "--no-multicast-scouting"],
+        "zenoh": [native_program("zenohd"), "--listen", f"tcp/{A}:{ROUTER_PORT}", "--no-multicast-scouting"],
     }[middleware]
+    port = {"fastdds": 11811 + number, "zenoh": ROUTER_PORT}[middleware]
     server = subprocess.Popen(
         ["ip", "netns", "exec", link[0], *program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
     try:
-        time.sleep(2)  # until it listens; members that start before repeat their search
+        listening = ("-tul", f"sport = :{port}")
+        wait_until(lambda: sockets(link, *listening), server, message="the server has ended")
         yield
     finally:
         server.kill()
@@ -165,10 +239,9 @@ def test_one_of_two_servers_is_enough(perftest, link):
     both = ("-discovery", "server", "-discoveryServer", A, "-discoveryServer", f"{A}:11812")
     both += ("-processes", 2, "-members", 2, "-change", "late:3:1:14", *REST)
     with serving(link, "fastdds", 1):
-        with serving(link, "fastdds"):
+        with serving(link, "fastdds"), packet_socket(link[0]) as packets:
             programs = started(perftest, link, *both, middleware="fastdds", seconds=30, peers=False)
-            programs[0].wait_for_phase("M")
-            time.sleep(6)  # until all have matched
+            wait_until_matched(packets, 12, programs)
         every = ended(*programs)
     for reports in every:
         assert pairs(reports) == (12, 12) and pairs(reports, "changed") == (4, 4)
@@ -180,8 +253,10 @@ def test_members_that_lost_their_router_find_each_other_again(perftest, link):
     both += ("-change", "late:3:1:14")
     with serving(link, "zenoh"):
         programs = started(perftest, link, *both, middleware="zenoh", seconds=30, peers=False)
-        programs[0].wait_for_phase("M")
-        time.sleep(6)  # until all have matched
+        popens = [program.popen for program in programs]
+        to_router = ("-t", "state", "established", f"sport = :{ROUTER_PORT}")
+        wait_until(lambda: len(sockets(link, *to_router)) >= 7, *popens, message="not all have connected")
+        time.sleep(3)  # The router forwards what members declare some milliseconds after they have connected.
     with serving(link, "zenoh"):
         every = ended(*programs)
     for reports in every:
@@ -192,20 +267,16 @@ def test_members_that_lost_their_router_find_each_other_again(perftest, link):
 
 def connections(link):
     """Return how many connections the first node has to the second one."""
-    argv = ["ip", "netns", "exec", link[0], "ss", "-Htn", "state", "established", "dst", B]
-    listed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
-    return sum(f"{A}:7447" not in line for line in listed)
+    listed = sockets(link, "-t", "state", "established", "dst", B)
+    return sum(f"{A}:{ROUTER_PORT}" not in line for line in listed)
 
 
 def test_peers_that_a_router_introduced_do_not_need_it(perftest, link):
     both = ("-discovery", "server", "-discoveryServer", A, "-processes", 2, "-members", 2, *REST)
     with serving(link, "zenoh"):
         programs = started(perftest, link, *both, "-gossip", middleware="zenoh", seconds=30, peers=False)
-        while connections(link) < 16:
-            assert all(program.popen.poll() is None for program in programs), (
-                "not all connected to each other"
-            )
-            time.sleep(0.1)
+        popens = [program.popen for program in programs]
+        wait_until(lambda: connections(link) >= 16, *popens, message="not all connected to each other")
     for reports in ended(*programs):
         assert pairs(reports) == (16, 16) and pairs(reports, "broken") == (0, 0)
 
