@@ -36,8 +36,8 @@ Password = Annotated[
 ]
 Engine = Annotated[
     str | None,
-    "--engine NAME: Engine of the network: sleeve, WeaveNet's datapath in userspace, or fastdp, its own; for"
-    " cilium-vxlan, kube-proxy or kube-proxy-replacement. Default: as in the profile.",
+    "--engine NAME: Engine of the network: sleeve, WeaveNet's datapath in userspace, or fastdp, its own; for Cilium,"
+    " kube-proxy or kube-proxy-replacement. Default: as in the profile.",
 ]
 
 

@@ -156,7 +156,7 @@ class PodNetwork(Strict):
     engine: Literal["sleeve", "kube-proxy"] | None = Field(
         default=None,
         description="for weavenet: `sleeve` is its datapath in userspace, for kernels without Open vSwitch."
-        " For cilium-vxlan: `kube-proxy` handles the Services, and packets pass the packet filters of the nodes; Cilium"
+        " For Cilium: `kube-proxy` handles the Services, and packets pass the packet filters of the nodes; Cilium"
         " replaces it otherwise. Default: the plugin's own datapath",
     )
 

@@ -91,8 +91,8 @@ class NetworkChoice(Strict):
     engine: Literal["kernel", "userspace", "sleeve", "kube-proxy"] | None = Field(
         default=None,
         description="how an encrypting network processes packets; default: the best that is available. For weavenet"
-        " on a cluster: `sleeve`, its datapath in userspace. For cilium-vxlan on a cluster: `kube-proxy`, which then"
-        " handles the Services",
+        " on a cluster: `sleeve`, its datapath in userspace. For Cilium on a cluster: `kube-proxy`, which then handles"
+        " the Services",
     )
     attachment: str | None = Field(
         default=None,

@@ -56,6 +56,10 @@ VXLAN_FEATURE = NodeFeature(
     "vxlan",
     "Ubuntu on a Raspberry Pi: apt install linux-modules-extra-raspi; or use network: flannel-hostgw",
 )
+IP_SET_FEATURES = (
+    NodeFeature("ip_set", "install a kernel with the module ip_set, or use another network"),
+    NodeFeature("xt_set", "install a kernel with the module xt_set, or use another network"),
+)
 ESP_FEATURE = NodeFeature(
     "esp", "Raspberry Pi: install a 64-bit system and its modules esp4 and xfrm_user; or use another network"
 )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,7 @@ from tests.clusters import Deployed
 from tests.measuring import measured
 
 pytestmark = pytest.mark.long
-REPLACEMENT = "kube-proxy-replacement"
-MODES = (("cilium-vxlan", REPLACEMENT), ("cilium-vxlan", "kube-proxy"), ("cilium-native", REPLACEMENT))
-"""Networks, each with what handles the Services."""
+NETWORKS, ENGINES = ("cilium-vxlan", "cilium-native"), ("kube-proxy-replacement", "kube-proxy")
 OBJECTS = "cat /sys/fs/bpf/progs.debug /sys/fs/bpf/maps.debug; find /sys/fs/bpf | sed 's,.*/,,'"
 """Prints the names of all BPF programs and maps of the kernel, and of those that the node has pinned."""
 
@@ -38,7 +37,7 @@ def profile(one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) -> 
     """The profile of the cluster with a bundle that contains Cilium's image."""
     folder = tmp_path_factory.mktemp("cilium")
     return profile_with_bundle(
-        one_machine, folder, [f"--image={MODES[0][0]}={cilium_image.archive(folder / 'image')}"]
+        one_machine, folder, [f"--image={NETWORKS[0]}={cilium_image.archive(folder / 'image')}"]
     )
 
 
@@ -53,7 +52,7 @@ class Installed:
 
     @property
     def replaces_kube_proxy(self) -> bool:
-        return self.engine == REPLACEMENT
+        return self.engine == ENGINES[0]
 
     @property
     def has_tunnel(self) -> bool:
@@ -67,7 +66,7 @@ class Installed:
         return measured(self.cluster.cluster.k8sdds, folder, text, "--testbed", self.cluster.cluster.name)
 
 
-@pytest.fixture(scope="module", params=MODES, ids="-".join)
+@pytest.fixture(scope="module", params=product(NETWORKS, ENGINES), ids="-".join)
 def switched(request: pytest.FixtureRequest, one_machine: Deployed, profile: Path) -> Iterator[Installed]:
     """Switch the cluster from flannel-vxlan to Cilium, and at the end back. Nothing on a node may have changed."""
     network, engine = request.param

@@ -70,8 +70,8 @@ def test_the_agent_of_cilium_gets_the_mode_and_the_options() -> None:
     assert vxlan["devices"] == vxlan["direct-routing-device"] == "eth1"
 
 
-def test_cilium_leaves_the_services_to_kube_proxy_on_request() -> None:
-    name = "cilium-vxlan"
+@pytest.mark.parametrize("name", ["cilium-native", "cilium-vxlan"])
+def test_cilium_leaves_the_services_to_kube_proxy_on_request(name: str) -> None:
     options = ("kube-proxy-replacement", "enable-bpf-masquerade", "k8s-service-proxy-name")
     for engine, expected in ((None, ("true", "true", None)), ("kube-proxy", ("false", "false", "cilium"))):
         manifests = rendered(name, engine)

@@ -286,7 +286,7 @@ def test_the_mode_of_kube_proxy_is_that_of_the_cluster(proxy: Any, mode: Any, ex
     [
         ("cilium-vxlan", {}, ["leave out proxy, or select `engine: kube-proxy` of the network"]),
         ("cilium-vxlan", {"engine": "kube-proxy"}, []),
-        ("cilium-native", {}, ["leave out proxy, or use cilium-vxlan with `engine: kube-proxy`"]),
+        ("cilium-native", {}, ["leave out proxy, or select `engine: kube-proxy` of the network"]),
     ],
 )
 def test_no_mode_of_kube_proxy_is_measured_if_the_network_replaces_it(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from k8sdds import versions
 from k8sdds.networks.cluster_install import (
+    IP_SET_FEATURES,
     VXLAN_FEATURE,
     ClusterInstall,
     Footprint,
@@ -108,13 +109,18 @@ def _cluster_install(
     )
 
 
-NATIVE = _cluster_install(
-    lambda options: {
-        "routing-mode": "native",
-        "auto-direct-node-routes": "true",
-        "ipv4-native-routing-cidr": str(options.pod_cidr),
-    }
-)
+def native(engine: str = REPLACEMENT) -> ClusterInstall:
+    """Return the cluster install with routes to the other nodes."""
+    return _cluster_install(
+        lambda options: {
+            "routing-mode": "native",
+            "auto-direct-node-routes": "true",
+            "ipv4-native-routing-cidr": str(options.pod_cidr),
+        },
+        # The rules for masquerading leave out the addresses of the nodes.
+        node_features=IP_SET_FEATURES if engine == KUBE_PROXY else (),
+        engine=engine,
+    )
 
 
 def vxlan(engine: str = REPLACEMENT) -> ClusterInstall:

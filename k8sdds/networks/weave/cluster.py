@@ -10,6 +10,7 @@ from __future__ import annotations
 from k8sdds import versions
 from k8sdds.networks.cluster_install import (
     ESP_FEATURE,
+    IP_SET_FEATURES,
     VXLAN_FEATURE,
     AgentConnections,
     ClusterInstall,
@@ -33,8 +34,7 @@ _OPENVSWITCH_FEATURE = NodeFeature(
 
 _BRIDGE_AND_POLICY_FEATURES = (
     NodeFeature("dummy", "install a kernel with the module dummy, or use another network"),
-    NodeFeature("ip_set", "install a kernel with the module ip_set, or use another network"),
-    NodeFeature("xt_set", "install a kernel with the module xt_set, or use another network"),
+    *IP_SET_FEATURES,
 )
 """weaver sets the MTU of its bridge with a dummy link; weave-npc matches addresses of pods in ipsets."""
 FASTDP, SLEEVE = "fastdp", "sleeve"

@@ -17,8 +17,7 @@ from k8sdds.model.placement import same_node
 from k8sdds.model.services import ProxyMode
 from k8sdds.model.settings import HOST, SAME_NODE, NetworkChoice
 from k8sdds.model.trial import Cell
-from k8sdds.networks import NETWORKS, find
-from k8sdds.networks.network import Network
+from k8sdds.networks import find
 from k8sdds.networks.policies import API_GROUP
 from k8sdds.system import perf
 from k8sdds.system.cgroups import CpuResources
@@ -67,7 +66,11 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     # Others may have configured the network to leave the Services to kube-proxy: the trial shows it.
     if services and services.proxy and can_switch and network.replaces_kube_proxy(cell.network_options):
         what = f"{label}: the network handles the Services, so no mode of kube-proxy can be measured"
-        yield what, "leave out proxy" + "".join(f", or {way}" for way in _with_kube_proxy(network))
+        own = [engine.name for engine in network.cluster_engines if not engine.install.replaces_kube_proxy]
+        yield (
+            what,
+            "leave out proxy" + "".join(f", or select `engine: {name}` of the network" for name in own),
+        )
     fleet = workloads.find(cell.test).load(cell).fleet
     if fleet and fleet.restarts_server:
         what = "restart-server: Kubernetes replaces the pods of servers by others, at addresses that no member knows"
@@ -94,18 +97,6 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
             yield what, f"remove {name}, or use --testbed lab"
     if cell.capture:
         yield "`capture` is available only in the lab", "remove it, or use --testbed lab"
-
-
-def _with_kube_proxy(network: Network) -> list[str]:
-    """Return how a network leaves the Services to kube-proxy, or how others of the same plugin do."""
-
-    def engines(one: Network) -> list[str]:
-        return [engine.name for engine in one.cluster_engines if not engine.install.replaces_kube_proxy]
-
-    if own := engines(network):
-        return [f"select `engine: {engine}` of the network" for engine in own]
-    plugin = [one for one in NETWORKS.values() if one.plugin == network.plugin]
-    return [f"use {one.name} with `engine: {engine}`" for one in plugin for engine in engines(one)]
 
 
 def _unsupported_outage(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
