@@ -23,6 +23,7 @@ from tests.cluster.switched import (
     switch_by_command,
     switched_to,
 )
+from tests.cluster.test_killed_parts import survives
 from tests.clusters import Deployed
 from tests.measuring import measured
 
@@ -58,11 +59,15 @@ class Installed:
     def has_tunnel(self) -> bool:
         return self.network == "cilium-vxlan"
 
+    @property
+    def choice(self) -> dict[str, str]:
+        """The network in an experiment."""
+        return {"name": self.network} | ({} if self.replaces_kube_proxy else {"engine": self.engine})
+
     def campaign(self, folder: Path, **sweep: Any) -> list[dict[str, Any]]:
         """Measure one sweep on the network, and return the last attempts, which must all be valid."""
-        choice = {"name": self.network} | ({} if self.replaces_kube_proxy else {"engine": self.engine})
         settings = {"repetitions": 1, "duration_s": 1, "warmup_s": 0.2, "baseline": self.network}
-        text = json.dumps({"name": "c", **settings, "sweeps": [{"networks": [choice], **sweep}]})
+        text = json.dumps({"name": "c", **settings, "sweeps": [{"networks": [self.choice], **sweep}]})
         return measured(self.cluster.cluster.k8sdds, folder, text, "--testbed", self.cluster.cluster.name)
 
 
@@ -150,3 +155,8 @@ def test_packets_pass_while_an_agent_restarts(switched: Installed) -> None:
         time.sleep(0.2)
     cluster.cluster.kubectl("rollout", "status", "daemonset/cilium", *space, "--timeout=180s", timeout_s=200)
     cluster.await_answers("on-worker2", target, True)
+
+
+def test_killed_agents_cost_no_attempt(switched: Installed, tmp_path: Path) -> None:
+    campaign = survives(switched.cluster.cluster, tmp_path, json.dumps(switched.choice), seed=0)
+    assert campaign.killed["cilium-agent"]

@@ -15,19 +15,21 @@ from tests.conftest import environment
 EXPERIMENT = """\
 name: chaos
 baseline: host
-repetitions: {repetitions}
+repetitions: 4
 duration_s: 1
 warmup_s: 0.2
 sweeps:
-  - networks: [host, flannel-vxlan]
+  - networks: [host, {network}]
     test: [latency]
-  - networks: [flannel-vxlan]
+  - networks: [{network}]
     test: [latency]
     middleware: fastdds
     discovery: server
 """
-PROGRAMS = {"k8sdds-supervisor", "k8sdds-perftest", "k8sdds-probe", "fast-discovery-server", "flanneld"}
-"""What k8sdds or the network runs on the nodes. Kubernetes and systemd keep everything else running."""
+PROGRAMS = {
+    "k8sdds-supervisor", "k8sdds-perftest", "k8sdds-probe", "fast-discovery-server", "flanneld", "cilium-agent",
+}  # fmt: skip
+"""What k8sdds or a network runs on the nodes. Kubernetes and systemd keep everything else running."""
 
 
 def parts(command: int) -> list[int]:
@@ -50,14 +52,19 @@ def parts(command: int) -> list[int]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(5))
-def test_killed_parts_cost_no_attempt(
-    one_machine: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
-    (tmp_path / "chaos.yaml").write_text(EXPERIMENT.format(repetitions=4))
-    start = ("run", "chaos.yaml", "--testbed", "one-machine", "-o", "run")
-    variables = environment(tmp_path) | {"K8SDDS_STATE_DIR": str(one_machine.state)}
-    campaign = Chaos(start, tmp_path / "run", variables, parts, seed, pause_s=(1, 4))
-    campaign.run(kills=20, command_too=True, timeout_s=600)
-    campaign.require_one_valid_attempt_per_trial()
+def test_killed_parts_cost_no_attempt(one_machine: Deployed, tmp_path: Path, seed: int) -> None:
+    campaign = survives(one_machine, tmp_path, "flannel-vxlan", seed)
     assert campaign.interrupted()
+
+
+def survives(cluster: Deployed, folder: Path, network: str, seed: int) -> Chaos:
+    """Run a campaign on a network, in YAML, while its parts are killed. Every trial must have one valid attempt."""
+    (folder / "chaos.yaml").write_text(EXPERIMENT.format(network=network))
+    start = ("run", "chaos.yaml", "--testbed", "one-machine", "-o", "run")
+    variables = environment(folder) | {"K8SDDS_STATE_DIR": str(cluster.state)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("K8SDDS_STATE_DIR", str(cluster.state))
+        campaign = Chaos(start, folder / "run", variables, parts, seed, pause_s=(1, 4))
+        campaign.run(kills=20, command_too=True, timeout_s=600)
+    campaign.require_one_valid_attempt_per_trial()
+    return campaign
