@@ -397,9 +397,9 @@ class Metrics(BaseModel):
         "Busy time of the whole machine per megabyte of payload delivered to all subscribers; includes the"
         " network's work outside of pods, such as IPsec. Null if participants run on several machines")
     wire_bytes_per_payload_byte: float | None = metric("bytes on the wire per payload byte", "B/B", "cost", "derived",
-        "Bytes that the publishers' nodes sent on their links during the whole attempt, including discovery, warm-up and"
-        " acknowledgments, per byte of payload delivered in the warm-up and the measured interval. With unicast, the"
-        " copy for each subscriber counts on both sides")
+        "Bytes that the publishers' nodes sent on their links (on clusters: their pods, before the network adds headers)"
+        " during the whole attempt, including discovery, warm-up and acknowledgments, per byte of payload delivered in the"
+        " warm-up and the measured interval. With unicast, the copy for each subscriber counts on both sides")
     retransmitted_bytes_per_payload_byte: float | None = metric("retransmitted bytes per payload byte", "B/B", "cost",
         "publishers", "Bytes that publishers sent again because a subscriber missed them, since the measured interval began and with"
         " the middleware's headers, per byte of payload delivered to all subscribers in it. Null if the middleware does not count"
