@@ -106,6 +106,7 @@ sweeps:
 DUE = 5 * RATE
 
 
+@pytest.mark.long
 def test_what_subscribers_get_when_other_parts_fail(k8sdds: Command, tmp_path: Path) -> None:
     (tmp_path / "parts.yaml").write_text(PARTS)
     k8sdds("run", "parts.yaml", "-o", "out")

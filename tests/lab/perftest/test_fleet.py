@@ -235,6 +235,7 @@ def test_members_find_each_other_by_a_server(perftest, link, middleware):
             assert pairs(processes) == (16, 16) and pairs(processes, "broken") == (0, 0)
 
 
+@pytest.mark.long
 def test_one_of_two_servers_is_enough(perftest, link):
     both = ("-discovery", "server", "-discoveryServer", A, "-discoveryServer", f"{A}:11812")
     both += ("-processes", 2, "-members", 2, "-change", "late:3:1:14", *REST)
@@ -271,6 +272,7 @@ def connections(link):
     return sum(f"{A}:{ROUTER_PORT}" not in line for line in listed)
 
 
+@pytest.mark.long
 def test_peers_that_a_router_introduced_do_not_need_it(perftest, link):
     both = ("-discovery", "server", "-discoveryServer", A, "-processes", 2, "-members", 2, *REST)
     with serving(link, "zenoh"):
