@@ -113,7 +113,7 @@ def bind_campaign_role(client: KubernetesClient, namespace: str) -> None:
 
     Raises PrerequisiteError if the role does not grant all of them.
     """
-    if not missing_in_campaign(client, namespace, IN_NAMESPACE):
+    if all(client.is_allowed(*right, namespace=namespace) for right in IN_NAMESPACE):
         return
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     user = client.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)["status"]["userInfo"]
@@ -130,16 +130,25 @@ def bind_campaign_role(client: KubernetesClient, namespace: str) -> None:
         "subjects": [subject],
     }
     client.create(f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", binding)
-    # The API server applies a binding when it has observed it.
     end = time.monotonic() + EFFECTIVE_WITHIN_S
-    while missing := missing_in_campaign(client, namespace, IN_NAMESPACE):
+    missing = [right for right in IN_NAMESPACE if not _becomes_allowed(client, right, namespace, end)]
+    if missing:
+        raise PrerequisiteError(
+            f"the ClusterRole {CAMPAIGN_ROLE}, bound in namespace {namespace} {EFFECTIVE_WITHIN_S} s ago, does not"
+            f" allow: {', '.join(map(_describe, missing))}",
+            f"let an administrator apply the ClusterRole {CAMPAIGN_ROLE} again: k8sdds init rights",
+        )
+
+
+def _becomes_allowed(
+    client: KubernetesClient, right: tuple[str, str, str], namespace: str, end: float
+) -> bool:
+    """Return whether a right is there before this time; the API server applies a binding when it has observed it."""
+    while not client.is_allowed(*right, namespace=namespace):
         if time.monotonic() >= end:
-            raise PrerequisiteError(
-                f"the ClusterRole {CAMPAIGN_ROLE}, bound in namespace {namespace} {EFFECTIVE_WITHIN_S} s ago, does not"
-                f" allow: {', '.join(missing)}",
-                f"let an administrator apply the ClusterRole {CAMPAIGN_ROLE} again: k8sdds init rights",
-            )
+            return False
         time.sleep(0.1)
+    return True
 
 
 def _describe(right: tuple[str, str, str]) -> str:
