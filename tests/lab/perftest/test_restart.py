@@ -55,7 +55,8 @@ def test_a_killed_subscriber_keeps_its_log_and_is_replaced(perftest, tmp_path: P
 @pytest.mark.parametrize("options", [(), ("-awaitPeers",)])
 def test_a_stray_subscriber_with_the_same_id_replaces_none(perftest, options: tuple[str, ...]):
     both = ("-bestEffort", *options)
-    publisher, first = perftest.begin(*both, pub=("-pacedTest", "-pubRate", "200:sleep"), time=10)
+    # Ends as soon as it discovers the stray one. If an announcement of that is lost, Cyclone DDS repeats it after 30 s.
+    publisher, first = perftest.begin(*both, pub=("-pacedTest", "-pubRate", "200:sleep"), time=60)
     publisher.wait_for_phase("M")
     stray = perftest.sub(*both)
     assert publisher.end() == 2 and "two subscribers have the id 0" in publisher.err
