@@ -35,6 +35,11 @@ MAX_RATE_DIFFERENCE = 0.05
 """Largest difference between the rates of a recorded schedule and of a trial that needs no note, as a share."""
 SEARCH_TRIALS, FLEET_TRIALS = (15, 35), (4, 20)
 """Trials that a search for a capacity usually needs, with its measurements of the delay; those of one for a fleet."""
+_ONLY_DIFFERENCE = {
+    SUBSCRIBERS: "two searches with max_subscribers differ only in `nodes`, which grow with the subscribers",
+    MEMBERS: "two searches differ only in `members`, which only sets the size of the first probe",
+}
+"""How searches differ whose other probes would be the same, by what is searched."""
 
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
@@ -58,13 +63,6 @@ def every_trial(expansion: Expansion, testbed: str) -> list[Trial]:
     trials = expansion.trials(testbed) + (expansion.repetition(0, testbed) if expansion.first else [])
     largest = [(trial, workloads.find(trial.cell.test).largest_cell(trial.cell)) for trial in trials]
     return trials + [trial.model_copy(update={"cell": cell}) for trial, cell in largest if cell != trial.cell]
-
-
-_ONLY_DIFFERENCE = {
-    SUBSCRIBERS: "two searches with max_subscribers differ only in `nodes`, which grow with the subscribers",
-    MEMBERS: "two searches differ only in `members`, which only sets the size of the first probe",
-}
-"""How searches differ whose other probes would be the same, by what is searched."""
 
 
 def refuse(problems: Sequence[Problem]) -> None:

@@ -198,11 +198,9 @@ class Network:
         """
         if engine := self.cluster_engine(options.get("engine")) or self.engine_for(options):
             return engine.title
-        return (
-            (None if by_others and self.hides_engine else self.cluster_title)
-            if on_cluster
-            else self.replacement
-        )
+        if not on_cluster:
+            return self.replacement
+        return None if by_others and self.hides_engine else self.cluster_title
 
     def requirements(self, options: Options) -> tuple[Feature, ...]:
         """Return everything that the lab needs to build the network with these options."""

@@ -67,13 +67,13 @@ class Service(Exchange):
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
         seen, cell = outputs.measurement, outputs.trial.cell
-        proxy = self.services(cell).proxy
-        if proxy and seen.service_unobserved and seen.proxy_mode is None:
-            why = f"kube-proxy in {proxy} mode was not observed: {seen.service_unobserved}"
+        wanted = self.services(cell)
+        if wanted.proxy and seen.service_unobserved and seen.proxy_mode is None:
+            why = f"kube-proxy in {wanted.proxy} mode was not observed: {seen.service_unobserved}"
             return Reason("not-translated", why)
         if not seen.service_unobserved:
             translated = seen.service_connections
-            if self.services(cell).via == HEADLESS:
+            if wanted.via == HEADLESS:
                 if translated != 0:
                     return Reason(
                         "translated", f"rules translated {translated} connections to the pod's own address"

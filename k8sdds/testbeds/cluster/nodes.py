@@ -57,7 +57,7 @@ class NodeInfo:
     @property
     def is_reserved(self) -> bool:
         """Whether participants could run here if the user tolerated the taints, of which none is temporary."""
-        return bool(self.untolerated) and not any(map(_is_temporary, self.untolerated))
+        return bool(self.untolerated) and not any(taint.startswith(TEMPORARY) for taint in self.untolerated)
 
     @property
     def images(self) -> frozenset[str]:
@@ -139,10 +139,6 @@ def _untolerated(spec: dict[str, Any], tolerated: frozenset[str]) -> tuple[str, 
     taints = ((each["key"], each.get("effect")) for each in spec.get("taints", []))
     repelling = (f"{key}:{effect}" for key, effect in taints if effect in REPELLING_EFFECTS)
     return tuple(taint for taint in repelling if taint not in tolerated)
-
-
-def _is_temporary(taint: str) -> bool:
-    return taint.startswith(TEMPORARY)
 
 
 def tolerations(nodes: Sequence[NodeInfo], taints: Iterable[str] = ()) -> list[dict[str, str]]:
