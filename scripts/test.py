@@ -21,11 +21,21 @@ RESULTS = Path("build/tests")
 PARALLEL = (
     *(
         f"tests/lab/{folder}"
-        for folder in ("networks", "perftest", "supervisor", "links", "report", "native")
+        for folder in (
+            "links",
+            "report",
+            "perftest",
+            "networks",
+            "security",
+            "connext",
+            "supervisor",
+            "native",
+        )
     ),
-    *(f"tests/lab/{name}" for name in ("security", "connext", "test_environment.py", "test_installed.py")),
+    *(f"tests/lab/test_{name}.py" for name in ("fleets", "shared_memory", "environment", "installed")),
 )
-AT_ONCE = ("--numprocesses=6", "--dist=loadfile")
+# In this order: files with few but long tests are not the last ones.
+AT_ONCE = ("--numprocesses=8", "--dist=loadfile", "--no-loadscope-reorder")
 PARTS = {
     # Unit tests share nothing but fixtures, so they run on all cores, which take tests from each other in the end.
     "unit": ("tests/unit", "--numprocesses=auto", "--dist=worksteal"),

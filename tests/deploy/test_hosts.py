@@ -143,6 +143,7 @@ def test_many_scripts_share_one_connection_of_openssh(up: Up) -> None:
     require_one_connection_of_many_scripts(node.target)
 
 
+@pytest.mark.long
 def test_many_scripts_share_one_connection_of_dropbear(farm: Farm) -> None:
     # dropbear 2022.83 loses sessions or the connection if scripts end while others start.
     (target,) = farm.add("alpha")
