@@ -11,12 +11,12 @@ import pytest
 
 from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import ApiError
-from k8sdds.model.trial import Cell, Trial
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import namespace
 from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.selection import SelectedTestbed
+from tests.unit import builders
 
 WAIT_S = 30
 
@@ -98,13 +98,7 @@ def test_a_campaign_that_would_change_the_cluster_waits_for_others(
 
     testbed = ClusterTestbed(Listing(), SelectedTestbed("cluster"), "d")  # type: ignore[arg-type]
     monkeypatch.setattr(testbed, "preparation_s", lambda _: switch_s)
-    trial = Trial(
-        cell=Cell(network="kube-router", test="latency", payload_bytes=64),
-        testbed="cluster",
-        repetition=0,
-        duration_s=1,
-        warmup_s=0,
-    )
+    trial = builders.trial(builders.cell(network="kube-router"), "cluster")
     problems = testbed._disturbed_campaigns([trial])
     assert [("20261124T120000Z-quickstart in namespace k8sdds-c" in found.what) for found in problems] == (
         [True] if refused else []

@@ -12,18 +12,18 @@ from k8sdds import middleware
 from k8sdds.campaign import contradictions
 from k8sdds.middleware import Surroundings
 from k8sdds.model.measurement import ParticipantPaths
-from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
+from k8sdds.model.trial import Endpoint
 from k8sdds.perftest import command
 from k8sdds.system.errors import InputError
+from tests.unit.builders import cell, named, trial
 
 
 def line(participant: str = "pub0", records_stops: bool = False, **changes: object) -> list[str]:
-    cell = Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
-    trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
-    endpoints = {item.name: Endpoint(f"10.0.0.{i}", "eth0", None) for i, item in enumerate(cell.pods)}
+    run = trial(cell(**changes), duration_s=3, warmup_s=0.5)
+    endpoints = {item.name: Endpoint(f"10.0.0.{i}", "eth0", None) for i, item in enumerate(run.cell.pods)}
     paths = ParticipantPaths("perftest", Path("/raw"))
     surroundings = Surroundings(endpoints, 7, paths, records_stops=records_stops)
-    return middleware.find(cell.middleware).command(trial, Participant.named(participant), surroundings).argv
+    return middleware.find(run.cell.middleware).command(run, named(participant), surroundings).argv
 
 
 def value(args: list[str], option: str) -> str:
@@ -161,10 +161,6 @@ def test_a_qos_file_of_the_user(tmp_path: Path) -> None:
         line(qos="mine")
 
 
-def cell(**changes: object) -> Cell:
-    return Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -211,7 +207,5 @@ def test_no_domain_reaches_the_ephemeral_ports() -> None:
 
 @given(st.floats(0.1, 1000), st.floats(0, 100))
 def test_the_deadline_leaves_room_for_the_trial(duration: float, warmup: float) -> None:
-    trial = Trial(cell=cell(), testbed="lab", repetition=0, duration_s=duration, warmup_s=warmup)
-    assert (
-        command.deadline_s(trial) > duration + warmup + command.DISCOVERY_TIMEOUT_S + command.PEER_TIMEOUT_S
-    )
+    deadline_s = command.deadline_s(trial(cell(), duration_s=duration, warmup_s=warmup))
+    assert deadline_s > duration + warmup + command.DISCOVERY_TIMEOUT_S + command.PEER_TIMEOUT_S

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from k8sdds.model.measurement import ClockError, Measurement
-from k8sdds.model.trial import Cell, Participant, Trial
-from k8sdds.perftest.output import Summary
+from k8sdds.model.measurement import ClockError
 from k8sdds.results import hdr
 from k8sdds.results.metrics import Metrics
 from k8sdds.workloads import find
 from k8sdds.workloads.outputs import TrialOutputs
+from tests.unit import builders
 
 DELAY_US, HALF_ROUND_TRIP_US = 200, 150
 PACED = find("paced")
@@ -31,35 +29,18 @@ def outputs(
     step_us: float = 0,
 ) -> TrialOutputs:
     """Return the outputs of a trial with one subscriber for each of `clocks`."""
-    cell = Cell(
-        network="host", test="paced", payload_bytes=64, rate=100, subscribers=len(clocks), layout="split"
-    )
+    cell = builders.cell(test="paced", payload_bytes=64, rate=100, subscribers=len(clocks))
     logs = {"half_round_trip": log(HALF_ROUND_TRIP_US)} if "separate" in clocks else {}
     logs |= {"one_way_realtime": log(delay_us)} if "separate" in clocks else {}
     logs |= {"one_way": log(10)} if "shared" in clocks else {}
-    summaries: dict[Participant, Any] = {}
-    for participant in cell.participants:
-        if participant.publishes:
-            data: dict[str, Any] = {
-                "sent": 1000, "schedule": {"samples": 1000, "not_sent": 0, "late": 0}, "arrivals": None
-            }  # fmt: skip
-        else:
-            clock = clocks[participant.index]
-            arrivals = {
-                "clock": clock,
-                "clock_step_ns": step_us * 1000 if clock == "separate" else 0,
-                "deadline_ns": 10_000_000,
-                "missed": 10,
-                "jitter_ns": 500,
-            }
-            data = {"received": 1000, "schedule": None, "arrivals": arrivals}
-        summaries[participant] = Summary(data)
-    given = TrialOutputs(
-        Trial(cell=cell, testbed="cluster", repetition=0, duration_s=10, warmup_s=1),
-        Measurement({}, None, {}, clock_error=error),
-        Path("unused"),
-        summaries,
-    )
+    schedule = {"samples": 1000, "not_sent": 0, "late": 0}
+    summaries: dict[str, Any] = {"pub0": {"sent": 1000, "schedule": schedule, "arrivals": None}}
+    for number, clock in enumerate(clocks):
+        arrivals = {"clock": clock, "clock_step_ns": step_us * 1000 if clock == "separate" else 0}
+        arrivals |= {"deadline_ns": 10_000_000, "missed": 10, "jitter_ns": 500}
+        summaries[f"sub{number}"] = {"received": 1000, "schedule": None, "arrivals": arrivals}
+    trial = builders.trial(cell, "cluster", duration_s=10, warmup_s=1)
+    given = builders.outputs(trial, {}, summaries, clock_error=error)
     vars(given)["latencies"] = logs  # as read from the logs of the participants
     return given
 

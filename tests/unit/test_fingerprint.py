@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from k8sdds.model.link import Link
-from k8sdds.model.trial import Cell, Trial
+from k8sdds.model.trial import Cell
 from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping
 from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint
@@ -21,6 +21,7 @@ from k8sdds.testbeds import Block, fingerprint, packet_handling
 from k8sdds.testbeds.fingerprint import Probed
 from k8sdds.testbeds.lab.testbed import Lab
 from k8sdds.testbeds.probing import Stop
+from tests.unit.builders import cell, trial
 
 RECORDED = Path(__file__).parent / "recorded/packets"
 TOKEN = b"k8sdds-recorded"
@@ -240,14 +241,11 @@ def test_pods_that_do_not_answer_have_no_fingerprint() -> None:
 
 
 def test_the_lab_observes_a_network_on_a_link_that_loses_nothing_if_there_is_one() -> None:
-    lossy = Cell(network="host", test="latency", payload_bytes=64, link=Link(loss_percent=1))
+    lossy = cell(link=Link(loss_percent=1))
     plain = lossy.model_copy(update={"link": Link()})
     lab, observed = Lab("not built"), list[Cell]()
     lab.up, lab._observe = lambda _: None, observed.append  # type: ignore[method-assign]
-    trials = [
-        Trial(cell=cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0) for cell in (lossy, plain)
-    ]
-    lab.prepare(Block(0, tuple(trials)))
+    lab.prepare(Block(0, (trial(lossy), trial(plain))))
     assert observed == [plain, lossy]
 
 

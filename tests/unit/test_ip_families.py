@@ -16,6 +16,7 @@ from k8sdds.networks import NETWORKS, find, packets
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.preflight import family_problems, unsupported
 from k8sdds.testbeds.lab.plan import Plan, make_plan
+from tests.unit import builders
 
 ADDRESS = re.compile(
     r"(?<![\w:.])(?:\d+\.\d+\.\d+\.\d+|(?:fd|fe80|ff)[0-9a-f]*:[0-9a-f:]+)(?=[/\s\"\]}),]|$)"
@@ -23,15 +24,7 @@ ADDRESS = re.compile(
 
 
 def cell(*families: str, network: str = "host", **values: object) -> Cell:
-    return Cell.model_validate(
-        {
-            "network": network,
-            "test": "throughput",
-            "payload_bytes": 1024,
-            "ip_families": families or ["ipv4"],
-            **values,
-        }
-    )
+    return builders.cell(network=network, ip_families=families or ["ipv4"], **values)
 
 
 def versions(plan: Plan) -> set[int]:
@@ -182,14 +175,7 @@ def test_the_wrapping_of_ipv6_packets_is_recognized() -> None:
     inner = ipv6_packet(17, bytes(8) + token.ljust(152, b"."))
     found = packets.wrapping([inner], token, inner.size_bytes, 1)
     assert found is not None and (found.protocol, found.added_bytes) == (packets.NONE, 0)
-    vxlan = (
-        (8472).to_bytes(2, "big") * 2
-        + bytes(4)
-        + b"\x08\0\0\0\0\0\1\0"
-        + bytes(12)
-        + b"\x86\xdd"
-        + inner.data
-    )
-    outer = ipv6_packet(17, vxlan)
+    headers = (8472).to_bytes(2, "big") * 2 + bytes(4) + b"\x08\0\0\0\0\0\1\0" + bytes(12) + b"\x86\xdd"
+    outer = ipv6_packet(17, headers + inner.data)
     found = packets.wrapping([outer], token, inner.size_bytes, 1)
     assert found == packets.Wrapping("VXLAN", 8472, 70, cleartext=True)

@@ -21,10 +21,11 @@ from k8sdds.testbeds.cluster import preflight
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.preflight import needed_features
 from k8sdds.testbeds.lab.testbed import with_card_offloads
+from tests.unit import builders
 
 
 def cell(network: str, **link: Any) -> Cell:
-    return Cell(network=network, test="throughput", payload_bytes=1024, link=Link(**link))
+    return builders.cell(network=network, link=Link(**link))
 
 
 def expanded(link: dict[str, Any]) -> tuple[Cell, ...]:

@@ -9,14 +9,13 @@ import pytest
 
 from k8sdds.analysis.requirements import BLOCK, MET, NOT_MET, UNDECIDED, budget_rows, judge_flows
 from k8sdds.campaign import applications, node_cpu
-from k8sdds.model.measurement import Measurement, Outcome, OutsideCpu
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
-from k8sdds.perftest.output import Summary
+from k8sdds.model.measurement import OutsideCpu
 from k8sdds.recommend import evidence, results
 from k8sdds.recommend.answer import answer
 from k8sdds.results.record import TrialRecord
 from k8sdds.workloads import TrialOutputs
 from tests.applications import Truth, application, folder
+from tests.unit import builders
 
 LENGTH_S = 2.0
 CORES = 4
@@ -32,21 +31,15 @@ def outputs(
 ) -> TrialOutputs:
     """Return the outputs of a trial with meters over 2 s, on machines with 4 cores."""
     machine = {"cpus": CORES, "softirq_s": softirq_s, "idle_s": idle_s, "iowait_s": 0.0, "steal_s": 0.0}
-    outcomes = {
-        name: Outcome(
-            Participant.named(name),
-            0,
-            {"interval": {"duration_s": LENGTH_S}, "cpu_s": used, "machine": machine},
-        )
-        for name, used in used_s.items()
+    interval = {"duration_s": LENGTH_S}
+    meters = {
+        name: {"interval": interval, "cpu_s": used, "machine": machine} for name, used in used_s.items()
     }
     subscribers = sum(name.startswith("sub") for name in used_s)
-    cell = Cell(network="host", test="paced", payload_bytes=1024, subscribers=subscribers)
-    trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=2, warmup_s=0)
+    trial = builders.trial(builders.cell(test="paced", subscribers=subscribers), duration_s=2)
     machines = {machine for _, machine in places.values()} if outside else set()
-    measurement = Measurement(outcomes, None, {}, nodes=places, outside=dict.fromkeys(machines, outside))
-    summaries = {FIRST_PUBLISHER: Summary({"pacer_spin_s": spin_s, "measured_s": LENGTH_S})}
-    return TrialOutputs(trial, measurement, Path(), summaries)
+    summaries = {"pub0": {"pacer_spin_s": spin_s, "measured_s": LENGTH_S}}
+    return builders.outputs(trial, meters, summaries, nodes=places, outside=dict.fromkeys(machines, outside))
 
 
 def test_participants_of_a_node_are_added() -> None:

@@ -8,12 +8,8 @@ from pydantic import ValidationError
 from k8sdds.campaign import contradictions
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment, Sweep
-from k8sdds.model.trial import Cell
+from tests.unit.builders import cell
 from tests.unit.test_command import line, value
-
-
-def cell(**values: object) -> Cell:
-    return Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **values})
 
 
 def test_the_options_of_the_program() -> None:
@@ -65,21 +61,10 @@ def test_supported_combinations() -> None:
 
 
 def test_a_flow_controller_of_a_synchronous_writer_is_no_other_cell() -> None:
-    experiment = Experiment.model_validate(
-        {
-            "name": "e",
-            "sweeps": [
-                {
-                    "networks": "host",
-                    "middleware": "fastdds",
-                    "publish_mode": ["synchronous", "asynchronous"],
-                    "flow_bytes": [0, 65536],
-                    "flow_period_ms": 20,
-                }
-            ],
-        }
-    )
-    cells = [(cell.publish_mode, cell.flow_bytes, cell.flow_period_ms) for cell in expand(experiment).cells]
+    flows = {"publish_mode": ["synchronous", "asynchronous"], "flow_bytes": [0, 65536], "flow_period_ms": 20}
+    sweep = {"networks": "host", "middleware": "fastdds", **flows}
+    experiment = Experiment.model_validate({"name": "e", "sweeps": [sweep]})
+    cells = [(each.publish_mode, each.flow_bytes, each.flow_period_ms) for each in expand(experiment).cells]
     assert cells == [("synchronous", 0, 100), ("asynchronous", 0, 100), ("asynchronous", 65536, 20)]
 
 

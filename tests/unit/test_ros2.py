@@ -12,24 +12,19 @@ from k8sdds import middleware
 from k8sdds.campaign import contradictions
 from k8sdds.middleware import Surroundings
 from k8sdds.model.measurement import Inputs, ParticipantPaths
-from k8sdds.model.trial import Cell, Endpoint, Trial
+from k8sdds.model.trial import Endpoint
 from k8sdds.setup import native
+from tests.unit import builders
 
 ROS2, PLAIN = "ros2-fastdds", "ros2-fastdds-plain"
 
 
-def cell(**changes: Any) -> Cell:
-    base = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": ROS2}
-    return Cell(**base | changes)
-
-
 def arguments(participant: str, **changes: Any) -> list[str]:
     """Return the command line of a participant."""
-    trial = Trial(cell=cell(**changes), testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+    trial = builders.trial(builders.cell(middleware=ROS2, **changes))
     endpoints = {pod.name: Endpoint("10.0.0.1", "eth0", None, 1500) for pod in trial.cell.pods}
     surroundings = Surroundings(endpoints, 7, ParticipantPaths("perftest", Path("/raw"), Inputs()))
-    pod = next(pod for pod in trial.cell.pods if pod.name == participant)
-    return middleware.find(ROS2).command(trial, pod, surroundings).argv
+    return middleware.find(ROS2).command(trial, builders.named(participant), surroundings).argv
 
 
 @pytest.mark.parametrize(
@@ -49,7 +44,7 @@ def arguments(participant: str, **changes: Any) -> list[str]:
 )
 def test_what_it_cannot_do_is_refused_with_the_reason(setting: dict[str, Any], reason: str) -> None:
     for name in (ROS2, PLAIN):
-        why = contradictions.unsupported(cell(middleware=name, **setting))
+        why = contradictions.unsupported(builders.cell(middleware=name, **setting))
         assert why is not None and reason in why
 
 
@@ -68,7 +63,7 @@ def test_what_it_cannot_do_is_refused_with_the_reason(setting: dict[str, Any], r
     ],
 )
 def test_what_it_has_is_accepted(setting: dict[str, Any]) -> None:
-    assert contradictions.unsupported(cell(**setting)) is None
+    assert contradictions.unsupported(builders.cell(middleware=ROS2, **setting)) is None
 
 
 IMAGE, IMU = "sensor_msgs/msg/Image", "sensor_msgs/msg/Imu"
@@ -77,14 +72,17 @@ IMAGE, IMU = "sensor_msgs/msg/Image", "sensor_msgs/msg/Imu"
 def test_only_ros2_has_types_of_messages() -> None:
     have = [name for name, each in middleware.MIDDLEWARES.items() if "message_type" in each.settings]
     assert have == [ROS2]
-    why = contradictions.unsupported(cell(middleware=PLAIN, message_type=IMAGE))
+    why = contradictions.unsupported(builders.cell(middleware=PLAIN, message_type=IMAGE))
     assert why is not None and why.startswith(f"{PLAIN} does not have the setting message_type")
 
 
 def test_an_imu_has_one_length() -> None:
-    assert contradictions.unsupported(cell(message_type=IMU, payload_bytes=320)) is None
-    assert contradictions.unsupported(cell(message_type=IMAGE)) is None
-    why = contradictions.unsupported(cell(message_type=IMU))
+    assert (
+        contradictions.unsupported(builders.cell(middleware=ROS2, message_type=IMU, payload_bytes=320))
+        is None
+    )
+    assert contradictions.unsupported(builders.cell(middleware=ROS2, message_type=IMAGE)) is None
+    why = contradictions.unsupported(builders.cell(middleware=ROS2, message_type=IMU))
     assert why is not None and "payload_bytes must be 320" in why
 
 
@@ -97,7 +95,7 @@ def test_both_sides_have_the_type_of_messages() -> None:
 
 @pytest.mark.parametrize("name", [ROS2, PLAIN])
 def test_it_is_measured_in_the_lab_only(name: str) -> None:
-    trial = Trial(cell=cell(middleware=name), testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
+    trial = builders.trial(builders.cell(middleware=name), "cluster")
     (problem,) = middleware.find(name).problems([trial], "cluster")
     assert "measured in the lab only" in problem.what and "fastdds" in problem.remedy and problem.input
 

@@ -17,10 +17,9 @@ from k8sdds.discovery import Service
 from k8sdds.middleware import files as profiles
 from k8sdds.middleware.files import Configuration
 from k8sdds.middleware.zenoh import ROUTER, Zenoh
-from k8sdds.model.measurement import Measurement, Outcome, OutsideCpu
+from k8sdds.model.measurement import OutsideCpu
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial
-from k8sdds.perftest.output import Summary
+from k8sdds.model.trial import DISCOVERY_SERVER, Cell
 from k8sdds.recommend import files
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -28,6 +27,7 @@ from k8sdds.system.paths import shared
 from k8sdds.testbeds.lab.topology import topology_of
 from k8sdds.workloads import TrialOutputs
 from tests.applications import application
+from tests.unit import builders
 from tests.unit.test_command import line, value, values
 from tests.unit.test_recommendation import answered
 
@@ -37,8 +37,7 @@ SHARED = {"transport": "shared-memory"}
 
 
 def cell(**changes: Any) -> Cell:
-    base = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": "zenoh"}
-    return Cell(**base | changes)
+    return builders.cell(**{"middleware": "zenoh"} | changes)
 
 
 def json5(text: str) -> Any:
@@ -169,7 +168,7 @@ def test_a_configuration_is_text() -> None:
 
 
 def test_the_router_listens_before_participants_start(tmp_path: Path) -> None:
-    trial = Trial(cell=cell(discovery="server"), testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+    trial = builders.trial(cell(discovery="server"))
     launch = launches._discovery(trial, DISCOVERY_SERVER, tmp_path, "10.0.0.9")
     assert str(launch.listens) == "TCP port 7447"
     options = ["tcp/10.0.0.9:7447", "udp/10.0.0.9:7447"]
@@ -188,7 +187,7 @@ def test_a_router_in_the_lab_is_where_all_samples_stay_if_they_stay_on_a_node() 
 def test_a_router_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_LIBEXEC", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    trial = Trial(cell=cell(discovery="server"), testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+    trial = builders.trial(cell(discovery="server"))
     monkeypatch.setattr(Zenoh, "problems", lambda *_: [])
     (problem,) = preflight._program_problems([trial], "lab")
     assert "zenohd is not installed" in problem.what and "lab-zenoh" in problem.remedy
@@ -214,17 +213,13 @@ def test_a_router_on_a_cluster_listens_at_its_own_address(service: Service) -> N
 def outputs(settings: dict[str, Any], outside: dict[str, OutsideCpu], **used_s: float) -> TrialOutputs:
     """Return what was metered of a trial of 2 s with a warm-up of 0.5 s, on one machine."""
     machine = {"cpus": 4, "softirq_s": 0.0, "idle_s": 0.0, "iowait_s": 0.0, "steal_s": 0.0}
-    outcomes = {
-        name: Outcome(
-            DISCOVERY_SERVER if name == "discovery" else Participant.named(name),
-            0,
-            {"interval": {"duration_s": 2.0}, "cpu_s": used, "machine": machine},
-        )
+    meters = {
+        name: {"interval": {"duration_s": 2.0}, "cpu_s": used, "machine": machine}
         for name, used in used_s.items()
     }
-    trial = Trial(cell=cell(**settings), testbed="lab", repetition=0, duration_s=2, warmup_s=0.5)
+    trial = builders.trial(cell(**settings), duration_s=2, warmup_s=0.5)
     nodes = {name: (f"node{name[:3]}", "m") for name in used_s}
-    return TrialOutputs(trial, Measurement(outcomes, None, {}, nodes=nodes, outside=outside), Path(), {})
+    return builders.outputs(trial, meters, nodes=nodes, outside=outside)
 
 
 def test_the_router_is_a_part_of_the_cost_in_the_lab() -> None:
@@ -260,13 +255,8 @@ SAMPLES, WRITTEN = 10, 10_000_000
         # Each subscriber needs its own proof.
         ("peers", 16_000_000, (10, 0), (10_100_000, 5_900_000), True),
         ("peers", 10_100_000, (10, 0), (10_100_000, 5_000), False),
-        (
-            "peers",
-            16_000_000,
-            (0, 0),
-            (10_100_000, 5_900_000),
-            False,
-        ),  # the first one got all bytes, but no sample
+        # The first one got all bytes, but no sample.
+        ("peers", 16_000_000, (0, 0), (10_100_000, 5_900_000), False),
         ("peers", 8_000_000, (0, 0), (4_000_000, 4_000_000), True),
         ("peers", 6_000_000, (10,), (10_100_000,), False),  # none is silent
         # A router forwards whole samples.
@@ -280,15 +270,10 @@ def test_publishers_drop_samples_of_which_parts_arrived(
     discovery: str, sent: int, delivered: tuple[int, ...], arrived: tuple[int, ...], proven: bool
 ) -> None:
     settings = {"payload_bytes": WRITTEN // SAMPLES, "subscribers": len(delivered), "discovery": discovery}
-    trial = Trial(cell=cell(**settings), testbed="lab", repetition=0, duration_s=2, warmup_s=0)
     counters = {"pub0": {"tx_bytes": sent}, **{f"sub{i}": {"rx_bytes": n} for i, n in enumerate(arrived)}}
     received = {"pub0": {"sent": SAMPLES}, **{f"sub{i}": {"received": n} for i, n in enumerate(delivered)}}
-    outcomes = {
-        name: Outcome(Participant.named(name), 0, {"interfaces": {"eth0": read}})
-        for name, read in counters.items()
-    }
-    summaries = {Participant.named(name): Summary(data) for name, data in received.items()}
-    seen = TrialOutputs(trial, Measurement(outcomes, None, {}), Path(), summaries)
+    meters = {name: {"interfaces": {"eth0": read}} for name, read in counters.items()}
+    seen = builders.outputs(builders.trial(cell(**settings), duration_s=2), meters, received)
     assert validity._dropped_parts(seen) == proven
 
 
@@ -310,12 +295,11 @@ def test_interfaces_carry_only_where_samples_in_memory_are(
     name: str, payload_bytes: int, per_sample: float, proven: bool
 ) -> None:
     settings = SHARED | {"middleware": name, "payload_bytes": payload_bytes}
-    trial = Trial(cell=cell(**settings), testbed="lab", repetition=0, duration_s=2, warmup_s=0)
     interfaces = {"lo": {"tx_bytes": round(1000 * per_sample)}, "eth0": {"tx_bytes": 100_000}}
-    pub, sub = map(Participant.named, ("pub0", "sub0"))
-    outcomes = {"pub0": Outcome(pub, 0, {"interfaces": interfaces}), "sub0": Outcome(sub, 0, {})}
-    summaries = {pub: Summary({"sent": 1000}), sub: Summary({"received": 1000})}
-    found = memory_path.invalid(TrialOutputs(trial, Measurement(outcomes, None, {}), Path(), summaries))
+    meters: dict[str, Any] = {"pub0": {"interfaces": interfaces}, "sub0": {}}
+    summaries = {"pub0": {"sent": 1000}, "sub0": {"received": 1000}}
+    seen = builders.outputs(builders.trial(cell(**settings), duration_s=2), meters, summaries)
+    found = memory_path.invalid(seen)
     assert found is None if proven else found is not None and found.code == "not-in-memory"
 
 
