@@ -22,18 +22,19 @@ from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster import pod_pool, preflight
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.lab.topology import topology_of
+from tests.unit import builders
 
 
 def cell(**load: Any) -> Cell:
-    return Cell(network="host", test="latency", payload_bytes=1024, background=Background(**load))
+    return builders.cell(test="latency", background=Background(**load))
 
 
 def trial(**load: Any) -> Trial:
-    return Trial(cell=cell(**load), testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
+    return builders.trial(cell(**load), duration_s=3, warmup_s=0.5)
 
 
 def test_no_background_is_no_part_of_the_id() -> None:
-    plain = Cell(network="host", test="latency", payload_bytes=1024)
+    plain = builders.cell(test="latency")
     assert cell().cell_id == plain.cell_id and not cell().loads and "background" not in plain.canonical()
     assert len({cell(flows=1).cell_id, cell(flows=2).cell_id, cell(cpus=[0]).cell_id, plain.cell_id}) == 4
 

@@ -67,10 +67,6 @@ def test_a_trial_in_which_no_sample_arrives_decides() -> None:
     assert judge(RATE, [silent | {"achieved_rate_percent": 100}] * 3).verdict == "met", "they were sent"
 
 
-def test_the_reason_of_a_missing_percentile_is_named() -> None:
-    assert judge(LIMIT, [{"missing": {"delay_p90_us": "3 values"}}]).why == "3 values"
-
-
 def test_no_loss_in_few_samples_is_no_proof() -> None:
     assert judge(LOSS, rows("lost_percent", [0, 0, 0])).verdict == "met"
     few = judge(LOSS, rows("lost_percent", [0, 0, 0], sent=20))

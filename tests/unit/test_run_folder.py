@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,19 +30,23 @@ def test_attempts_of_earlier_versions_have_the_sizes_that_were_measured(tmp_path
     assert sizes == [("auto", "default"), ("mtu", "1000")]
 
 
+def repetitions(run: RunFolder, test: str, cell: str, *values: dict[str, Any]) -> None:
+    """Append a valid attempt for each repetition of a cell, with these values."""
+    for number, measured in enumerate(values):
+        ids = {"trial_id": f"{test}-{cell}-r{number}", "cell_id": f"{test}-{cell}", "repetition": number}
+        common = {"network_label": cell, "test": test, "valid": True, "attempt": 1}
+        run.append_attempt(ids | common | measured)
+
+
 def test_a_percentile_that_one_repetition_does_not_know_is_unknown_in_all(tmp_path: Path) -> None:
     """Otherwise those repetitions would count that had no stall."""
     run = folder(tmp_path)
     few = {"delay_p99_us": "3 episodes above it, 10 are needed (1500 values)"}
-    for cell, number, known in (("a", 1, True), ("a", 2, False), ("b", 1, True)):
-        run.append_attempt(
-            {
-                "trial_id": f"{cell}-r{number}", "cell_id": cell, "repetition": number, "test": "paced",
-                "valid": True, "attempt": 1, "delay_p90_us": 5.0, "delay_p99_us": 9.0 if known else None,
-                "tail_episodes": {"delay_p90_us": 100, "delay_p99_us": 12 if known else 3},
-                "missing": None if known else few,
-            }
-        )  # fmt: skip
+    episodes = [{"delay_p90_us": 100, "delay_p99_us": number} for number in (12, 3)]
+    known = {"delay_p90_us": 5.0, "delay_p99_us": 9.0, "tail_episodes": episodes[0]}
+    unknown = {"delay_p90_us": 5.0, "delay_p99_us": None, "tail_episodes": episodes[1], "missing": few}
+    repetitions(run, "paced", "a", known, unknown)
+    repetitions(run, "paced", "b", known)
     trials = tidy.best(tidy.rows(run))
     assert [row["delay_p99_us"] for row in trials] == [None, None, 9.0]
     assert [row["delay_p90_us"] for row in trials] == [5.0, 5.0, 5.0]
@@ -52,15 +57,11 @@ def test_a_percentile_that_one_repetition_does_not_know_is_unknown_in_all(tmp_pa
 def test_a_time_that_one_repetition_ended_before_has_no_mean(tmp_path: Path) -> None:
     """Otherwise the mean would be that of the fastest repetitions."""
     run = folder(tmp_path)
-    ended = {"recovery_full_ms": "not recovered within 3000 ms after the repair"}
-    for cell, number, recovered in (("a", 0, True), ("a", 1, False), ("b", 0, True), ("b", 1, True)):
-        run.append_attempt(
-            {
-                "trial_id": f"{cell}-r{number}", "cell_id": cell, "repetition": number, "test": "outage",
-                "valid": True, "attempt": 1, "network_label": cell, "outage_blind_ms": 1200.0,
-                "recovery_full_ms": 200.0 if recovered else None, "missing": None if recovered else ended,
-            }
-        )  # fmt: skip
+    reason = "not recovered within 3000 ms after the repair"
+    recovered = {"outage_blind_ms": 1200.0, "recovery_full_ms": 200.0}
+    ended = {"outage_blind_ms": 1200.0, "recovery_full_ms": None, "missing": {"recovery_full_ms": reason}}
+    repetitions(run, "outage", "a", recovered, ended)
+    repetitions(run, "outage", "b", recovered, recovered)
     attempts = tidy.rows(run)
     trials = tidy.best(attempts)
     levels = overhead.levels(trials)
@@ -69,24 +70,23 @@ def test_a_time_that_one_repetition_ended_before_has_no_mean(tmp_path: Path) -> 
     assert {row["n"] for row in levels if row["quantity"] == "outage_blind_ms"} == {2}
     compared = overhead.overheads(trials, "b")
     assert "recovery_full_ms" not in {row["quantity"] for row in compared}
-    assert missing.share([row for row in trials if row["network_label"] == "a"], "recovery_full_ms") == (
-        "1 of 2: not recovered within 3000 ms after the repair"
-    )
-    assert missing.share([row for row in trials if row["network_label"] == "b"], "recovery_full_ms") == ""
+    of = {cell: [row for row in trials if row["network_label"] == cell] for cell in "ab"}
+    assert missing.share(of["a"], "recovery_full_ms") == f"1 of 2: {reason}"
+    assert missing.share(of["b"], "recovery_full_ms") == ""
     assert attempts[0]["recovery_full_ms"] == 200.0, "the table of attempts keeps it"
 
 
 def test_repetitions_in_which_no_sample_arrives_leave_no_mean_and_no_ratio(tmp_path: Path) -> None:
     """Otherwise delays and overheads would be those of the repetitions that lost least."""
     run = folder(tmp_path)
-    for cell, number, arrived in (("a", 0, True), ("a", 1, False), ("b", 0, True), ("b", 1, True)):
-        common = {
-            "repetition": number, "valid": True, "attempt": 1, "network_label": cell, "lost_percent": 0.0 if arrived else 100.0,
-        }  # fmt: skip
-        delay = {"delay_p90_us": 5.0} if arrived else {"missing": {"delay_p90_us": "no sample arrived"}}
-        for test, values in (("paced", delay), ("throughput", {"throughput_mbps": 9.0 if arrived else 0.0})):
-            trial = {"trial_id": f"{test}-{cell}-r{number}", "cell_id": f"{test}-{cell}", "test": test}
-            run.append_attempt(trial | common | values)
+    delay: dict[str, Any] = {"lost_percent": 0.0, "delay_p90_us": 5.0}
+    silent: dict[str, Any] = {"lost_percent": 100.0, "missing": {"delay_p90_us": "no sample arrived"}}
+    rate, no_rate = (
+        {"lost_percent": lost, "throughput_mbps": mbps} for lost, mbps in ((0.0, 9.0), (100.0, 0.0))
+    )
+    for test, usual, nothing in (("paced", delay, silent), ("throughput", rate, no_rate)):
+        repetitions(run, test, "a", usual, nothing)
+        repetitions(run, test, "b", usual, usual)
     trials = tidy.best(tidy.rows(run))
     levels = {(row["network_label"], row["quantity"]): row for row in overhead.levels(trials)}
     assert ("a", "delay_p90_us") not in levels and levels["b", "delay_p90_us"]["n"] == 2
@@ -105,15 +105,7 @@ def test_cells_have_no_mean_for_reasons_of_their_own(tmp_path: Path) -> None:
         "tail_episodes": {"delay_p90_us": 3},
     }
     for cell, why in (("a", few), ("b", {"missing": {"delay_p90_us": "no sample arrived"}})):
-        for number, values in enumerate((why, {"delay_p90_us": 5.0})):
-            trial = {
-                "trial_id": f"{cell}-r{number}",
-                "cell_id": cell,
-                "test": "paced",
-                "valid": True,
-                "attempt": 1,
-            }
-            run.append_attempt(trial | {"repetition": number} | values)
+        repetitions(run, "paced", cell, why, {"delay_p90_us": 5.0})
     assert all(row["delay_p90_us"] is None for row in tidy.best(tidy.rows(run)))
 
 

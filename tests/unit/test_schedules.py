@@ -92,15 +92,6 @@ def test_everything_else_is_refused(text: str, why: str) -> None:
     assert why in str(refused.value) and len(str(refused.value)) < 200
 
 
-@given(st.text("period 0129\n#\t", max_size=60) | st.text(max_size=60))
-def test_any_text_is_a_schedule_or_refused(text: str) -> None:
-    try:
-        found = schedule_file.parse(text)
-    except ValueError:
-        return
-    assert found.samples >= 1 and 28 <= found.mean_bytes <= found.largest_bytes
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [
