@@ -13,8 +13,7 @@ from k8sdds.model.trial import PUBLISHER, Cell
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
-from k8sdds.workloads.tools import ROUND_TRIPS
-from k8sdds.workloads.transactions import ConnectionOptions, Exchange, Transactions
+from k8sdds.workloads.transactions import ConnectionOptions, TcpCrr
 
 UNOBSERVED = "translation not observed"
 """Begins the warning on trials whose client may have reached the server in another way than by the Service."""
@@ -40,15 +39,12 @@ class ServiceOptions(ConnectionOptions):
     )
 
 
-class Service(Exchange):
+class Service(TcpCrr):
     """Connections to a Service, with one request and one response of `payload_bytes` each."""
 
     name = "service"
     options: type[Strict] = ServiceOptions
-    program = Transactions("--new-connections")
-    tcp = True
-    metrics = ("connections_per_s", "conntrack_entries", *ROUND_TRIPS)
-    columns = (*Exchange.columns, "service_connections", "service_tracked")
+    columns = (*TcpCrr.columns, "service_connections", "service_tracked")
 
     def services(self, cell: Cell) -> ServiceSet:
         options = ServiceOptions(**cell.test_options)
@@ -61,7 +57,6 @@ class Service(Exchange):
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         super().measure(record, outputs)
-        record.conntrack_entries = outputs.measurement.conntrack_entries
         record.service_connections = outputs.measurement.service_connections
         record.service_tracked = outputs.measurement.service_tracked
 
