@@ -65,18 +65,12 @@ def assign(
     if layout == "same" or len(usable) == 1:
         # A publisher and a subscriber alternate on their core; more of them wait for each other.
         return Layout({name: usable[:1] for name in [*pubs, *subs]}, reserved, len(subs) > 1 or len(pubs) > 1)
-    cpus: dict[str, tuple[int, ...] | None] = {}
-    if not by_role:
-        for i, name in enumerate([*pubs, *subs]):
-            cpus[name] = (usable[i % len(usable)],)
-        return Layout(cpus, reserved, len(cpus) > len(usable))
     first = min(len(pubs), len(usable) - 1)
-    for_pubs, for_subs = usable[:first], usable[first:]
-    for i, name in enumerate(pubs):
-        cpus[name] = (for_pubs[i % len(for_pubs)],)
-    for i, name in enumerate(subs):
-        cpus[name] = (for_subs[i % len(for_subs)],)
-    return Layout(cpus, reserved, len(pubs) > len(for_pubs) or len(subs) > len(for_subs))
+    groups = [(pubs, usable[:first]), (subs, usable[first:])] if by_role else [([*pubs, *subs], usable)]
+    cpus: dict[str, tuple[int, ...] | None] = {
+        name: (own[i % len(own)],) for names, own in groups for i, name in enumerate(names)
+    }
+    return Layout(cpus, reserved, any(len(names) > len(own) for names, own in groups))
 
 
 def measures(layout: Layout, core: int | None) -> bool:
