@@ -356,4 +356,4 @@ class VerificationPods:
                 )
                 for each in own
             ]  # fmt: skip
-        return [each for each, report in zip(own, reports, strict=True) if not report["answered"]]
+        return [each for each, report in zip(own, reports, strict=True) if not report.answered]

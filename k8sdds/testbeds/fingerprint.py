@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping
@@ -81,15 +80,15 @@ def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
         ["--count", str(PACKETS)] if probed.loses_packets else ["--whole", "--bytes", str(probed.mtu_bytes)]
     )
     answers = _ask(probed, token, *search)
-    if not answers["answered"]:
+    if not answers.answered:
         raise PrerequisiteError(
-            f"{probed.receiver_address} does not answer {probed.sender_address}: {answers['last_error'] or 'timeout'}"
+            f"{probed.receiver_address} does not answer {probed.sender_address}: {answers.last_error or 'timeout'}"
         )
-    found.path_mtu_bytes = answers.get("path_mtu_bytes")
-    found.masqueraded = any(address != probed.sender_address for address in answers["seen_as"])
+    found.path_mtu_bytes = answers.path_mtu_bytes
+    found.masqueraded = any(address != probed.sender_address for address in answers.seen_as)
     group = ("--count", str(MULTICAST_PACKETS), "--interface", probed.sender_interface)
     timeout_s = MULTICAST_TIMEOUT_S + 2 * probed.slack_s
-    found.multicast = probing.ask(probed.sender, probed.group, token, timeout_s, *group)["answered"] > 0
+    found.multicast = probing.ask(probed.sender, probed.group, token, timeout_s, *group).answered > 0
     if probed.loses_packets:
         # A missing answer shows nothing.
         found.multicast = found.multicast or None
@@ -148,6 +147,6 @@ def packet_handling_of(node: Place, peer: str) -> PacketHandling:
     return packet_handling.parse(node.run([*packet_handling.COMMAND, peer]).decode(errors="replace"))
 
 
-def _ask(probed: Probed, token: str, *options: str) -> dict[str, Any]:
+def _ask(probed: Probed, token: str, *options: str) -> probing.Report:
     timeout_s = ANSWER_TIMEOUT_S + 2 * probed.slack_s
     return probing.ask(probed.sender, probed.receiver_address, token, timeout_s, *options)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from k8sdds.model.trial import host_and_port
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.shapes import Count, Integer, Shape, Text, fits
+from k8sdds.system.shapes import Count, Integer, Shape, Text
 
 PORT = 17900
 DEADLINE_S = 60
@@ -36,7 +36,7 @@ class Place(Protocol):
         """Run a command that prints `ready` to stderr while the context lasts."""
 
 
-class _Report(Shape):
+class Report(Shape):
     """What `k8sdds-supervisor ask` prints."""
 
     sent: Integer
@@ -57,18 +57,16 @@ def answering(receiver: Place, token: str, *options: str, port: int = PORT) -> A
     return receiver.running([*argv, "--deadline", str(DEADLINE_S), *options])
 
 
-def ask(
-    sender: Place, address: str, token: str, timeout_s: float, *options: str, port: int = PORT
-) -> dict[str, Any]:
+def ask(sender: Place, address: str, token: str, timeout_s: float, *options: str, port: int = PORT) -> Report:
     """Send datagrams to an address and return the report about the answers."""
     argv = [sender.supervisor, "ask", "--to", host_and_port(address, port), "--token", token]
     output = sender.run([*argv, "--timeout", f"{timeout_s:.3f}", *options])
     try:
-        report = reading.json_object(output, "ask")
+        printed = reading.json_object(output, "ask")
     except reading.UnreadableError as error:
         raise PrerequisiteError(f"`{argv[0]} ask` printed something else: {error.message}") from error
-    if not fits(_Report, report):
-        raise PrerequisiteError(f"`{argv[0]} ask` printed something else: {str(report)[:80]}")
+    if (report := Report.of(printed)) is None:
+        raise PrerequisiteError(f"`{argv[0]} ask` printed something else: {str(printed)[:80]}")
     return report
 
 
@@ -76,8 +74,7 @@ def answered(sender: Place, receiver: Place, address: str, count: int = DATAGRAM
     """Return how many of `count` datagrams to a pod are answered; `slack_s` is the delay of the path, one way."""
     token = new_token()
     with answering(receiver, token):
-        report = ask(sender, address, token, TIMEOUT_S + 2 * slack_s, "--count", str(count))
-    return int(report["answered"])
+        return ask(sender, address, token, TIMEOUT_S + 2 * slack_s, "--count", str(count)).answered
 
 
 def denial(policies: int, node: str, receiver: str) -> str:
