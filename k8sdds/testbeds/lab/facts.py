@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.system import reading
+from k8sdds.system.debian_release import os_release
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
@@ -45,7 +46,7 @@ def machine() -> dict[str, Any]:
     reported = _reported()
     return {
         **{name: reported.get(name) for name in REPORTED},
-        "os": _os_name(),
+        "os": os_release().get("PRETTY_NAME"),
         "packages": _packages(),
         "python": platform.python_version(),
         "perftest": perftest_version(),
@@ -137,13 +138,6 @@ def _programs() -> dict[str, str]:
 def _read(path: str) -> str | None:
     try:
         return " ".join(Path(path).read_text().split())
-    except OSError:
-        return None
-
-
-def _os_name() -> str | None:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME")
     except OSError:
         return None
 
