@@ -83,7 +83,8 @@ def launches(
     commands: list[tuple[Participant, str, Listener]] = []
     if ports:
         address = endpoints[LOAD_SINK.name].address
-        commands.append((LOAD_SINK, _script(_servers(ports, address)), Listener("tcp", ports[-1])))
+        servers = [f"iperf3 --server --interval 0 --port {port} --bind {address}" for port in ports]
+        commands.append((LOAD_SINK, _script(servers), Listener("tcp", ports[-1])))
         script = _script(_clients(load, ports, address), _stressors(load))
         commands.append((LOAD_SOURCE, script, Listener("tcp", ports[-1], connects=True)))
     elif load:
@@ -138,15 +139,11 @@ while :; do
 done"""
 
 
-def _servers(ports: Sequence[int], address: str) -> list[str]:
-    return [f"iperf3 --server --interval 0 --port {port} --bind {address}" for port in ports]
-
-
 def _clients(load: Background, ports: Sequence[int], address: str) -> list[str]:
     bits_per_s = round(load.rate_mbit * 1e6)
-    options = (
-        " --udp" if load.kind == "udp" else f" --length {_write_bytes(bits_per_s)}" if bits_per_s else ""
-    )
+    # Writes with which a flow is smooth: ten per second, within what iperf3 uses by default.
+    write_bytes = max(64, min(128 * 1024, bits_per_s // (8 * 10)))
+    options = " --udp" if load.kind == "udp" else f" --length {write_bytes}" if bits_per_s else ""
     return [
         f"iperf3 --client {address} --port {port} --interval 0 --time {FOREVER_S}"
         f" --parallel {min(FLOWS_PER_PROCESS, load.flows - index * FLOWS_PER_PROCESS)}"
@@ -159,11 +156,6 @@ def _stressors(load: Background) -> list[str]:
     return [
         f'{STRESSOR} --quiet --temp-path "$TMPDIR" --cpu 1 --taskset {cpu} --timeout 0' for cpu in load.cpus
     ]
-
-
-def _write_bytes(bits_per_s: int) -> int:
-    """Return the size of writes with which a flow is smooth: ten per second, within what iperf3 uses by default."""
-    return max(64, min(128 * 1024, bits_per_s // (8 * 10)))
 
 
 def observed(outputs: TrialOutputs) -> dict[str, float | None]:

@@ -111,7 +111,10 @@ def _set_special(record: TrialRecord, outputs: TrialOutputs) -> None:
     if cell.background:
         record.background_load = background.observed(outputs)
     if cell.capture:
-        _set_fragments(record, outputs.measurement)
+        # The capture disturbed the times.
+        _remove_metrics(record, DISTURBED_BY_CAPTURE)
+        counts = outputs.measurement.ip_fragments
+        record.ip_fragments_per_sample = counts[0] if len(counts) == 1 else None
 
 
 def _outputs(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
@@ -405,13 +408,6 @@ def _interface_drops(outputs: TrialOutputs, meters: dict[str, dict[str, Any]]) -
         for name, interface in (readings.get("interfaces") or {}).items():
             if name in counted:
                 yield (interface.get("rx_dropped") or 0) + (interface.get("tx_dropped") or 0)
-
-
-def _set_fragments(record: TrialRecord, measurement: Measurement) -> None:
-    """Set what a trial with a packet capture measures, and remove the times that the capture disturbed."""
-    _remove_metrics(record, DISTURBED_BY_CAPTURE)
-    counts = measurement.ip_fragments
-    record.ip_fragments_per_sample = counts[0] if len(counts) == 1 else None
 
 
 def _set_profile(record: TrialRecord, outputs: TrialOutputs, profile: Profile) -> None:

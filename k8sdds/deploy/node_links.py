@@ -160,8 +160,10 @@ def emulated(
 
         def start(host: Host) -> None:
             emulation = emulations[host.name]
+            # The port on which the machine's SSH server listens is another one than ours behind a router.
+            ssh_port = host.run('echo "${SSH_CONNECTION##* }"', root=False).out.strip()
             prologue = scripts.prologue(
-                profile.network.interface, _ssh_port(host), image, at_most_s, emulation.peers
+                profile.network.interface, ssh_port, image, at_most_s, emulation.peers
             )
             script = scripts.emulate(prologue, emulation.configuration, emulation.schedule)
             done = host.run(script, timeout_s=SCRIPT_S)
@@ -232,11 +234,6 @@ def _restore_host(host: Host) -> None:
             f"{host.name}: what emulated its link was not removed: {_reason(left)}",
             f"stop the unit {UNIT} on this machine",
         )
-
-
-def _ssh_port(host: Host) -> str:
-    """Return the port on which the machine's SSH server listens. It is another one than ours behind a router."""
-    return host.run('echo "${SSH_CONNECTION##* }"', root=False).out.strip()
 
 
 def _reason(text: str) -> str:

@@ -129,7 +129,7 @@ class PodCgroups:
         parents = self.own.folders
         if limited and self.own.version == "v2":
             # A cgroup that contains processes, as the own one, cannot give its children a controller.
-            parents = {UNIFIED: _unified_root()}
+            parents = {UNIFIED: next(point for names, _, point in hierarchies() if names == UNIFIED)}
         self._roots = {key: folder / f"{PREFIX}{name}" for key, folder in parents.items()}
         if not self._roots:
             self.unavailable = "no cgroup hierarchy with CPU accounting is mounted"
@@ -190,11 +190,6 @@ def limited(folders: Iterable[Path]) -> Path | None:
     # "-1" and "max ..." are no limits.
     files = ((folder, folder / name) for folder in folders for name in ("cpu.cfs_quota_us", "cpu.max"))
     return next((folder for folder, file in files if file.exists() and file.read_text()[0].isdigit()), None)
-
-
-def _unified_root() -> Path:
-    """Return where the hierarchy of cgroup v2 is mounted."""
-    return next(point for names, _, point in hierarchies() if names == UNIFIED)
 
 
 def _enable_cpu(folder: Path) -> None:

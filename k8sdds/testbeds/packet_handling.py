@@ -58,7 +58,10 @@ class PacketHandling:
 
 def parse(output: str) -> PacketHandling:
     """Parse the output of `COMMAND`. Raises ValueError for another form."""
-    sections = {name: (int(code), text) for name, code, text in _sections(output)}
+    _, *parts = _SECTION.split(output)
+    sections = {
+        name: (int(code), text) for name, code, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    }
     unreadable: dict[str, str] = {}
 
     def readable(name: str, needed_for: str) -> str | None:
@@ -95,11 +98,6 @@ def matched_rules(before: PacketHandling, after: PacketHandling, packets: int) -
 
 def _json(text: str) -> Any:
     return reading.json_value(text, "state of a node")
-
-
-def _sections(output: str) -> Iterator[tuple[str, str, str]]:
-    _, *parts = _SECTION.split(output)
-    return zip(parts[::3], parts[1::3], parts[2::3], strict=True)
 
 
 def _nft_rules(text: str) -> Iterator[tuple[str, int | None]]:

@@ -229,10 +229,6 @@ def _freshness(arrivals: dict[str, Any], method: str | None) -> dict[str, Any]:
     return own | {f"age_{name}_us": ages[name] / 1000 for name in ("mean", "p99", "max")} if ages else own
 
 
-def _arrivals(outputs: TrialOutputs) -> list[dict[str, Any]]:
-    return [summary["arrivals"] for summary in outputs.subscribers if summary["arrivals"]]
-
-
 def delays_of(outputs: TrialOutputs, method: str | None) -> Histogram | None:
     """Return the delays that count by a method, in ns, merged over the subscribers; None if there are none."""
     return histograms.merged(
@@ -242,7 +238,7 @@ def delays_of(outputs: TrialOutputs, method: str | None) -> Histogram | None:
 
 def _method(outputs: TrialOutputs) -> tuple[str, str]:
     """Return how delays are measured, and why they cannot be measured one-way; empty if they can."""
-    arrivals = _arrivals(outputs)
+    arrivals = [summary["arrivals"] for summary in outputs.subscribers if summary["arrivals"]]
     if arrivals and all(arrival["clock"] == "shared" for arrival in arrivals):
         return SHARED_CLOCK, ""
     step_us = max((arrival.get("clock_step_ns") or 0 for arrival in arrivals), default=0) / 1000

@@ -50,14 +50,10 @@ def objects(namespace: str, filters: bool = False, image: str | None = None) -> 
             if image:
                 pod["containers"][0]["image"] = image
             if filters:
-                _allow_filters(pod)
+                pod["hostNetwork"] = True
+                pod["securityContext"].update(runAsNonRoot=False, runAsUser=0, runAsGroup=0)
+                pod["containers"][0]["securityContext"]["capabilities"]["add"] = ["NET_ADMIN"]
     return manifests
-
-
-def _allow_filters(pod: dict[str, Any]) -> None:
-    pod["hostNetwork"] = True
-    pod["securityContext"].update(runAsNonRoot=False, runAsUser=0, runAsGroup=0)
-    pod["containers"][0]["securityContext"]["capabilities"]["add"] = ["NET_ADMIN"]
 
 
 def command(filters: bool = False) -> list[str]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from k8sdds.model.services import HEADLESS
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER
 from k8sdds.networks.common import kube_proxy
-from k8sdds.networks.datapath import LabNode
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.lab.plan import Plan
 from k8sdds.testbeds.lab.topology import services_of
@@ -31,17 +30,13 @@ def connections(plan: Plan, sandbox: Sandbox, name: str) -> int:
     """
     wanted, endpoint = services_of(plan.cell), plan.datapath.attachments[FIRST_SUBSCRIBER.name].address
     assert wanted is not None
-    node = _node(plan, name)
+    node = next(node for node in plan.topology.nodes if node.name == name)
     argv = kube_proxy.counters_command(node, wanted, endpoint, PORT)
     translated = kube_proxy.translated(_shown(sandbox, name, argv))
     if wanted.via == HEADLESS:
         tracked = _shown(sandbox, name, ["cat", "/proc/net/nf_conntrack"])
         translated += kube_proxy.translated_entries(tracked, PORT)
     return translated
-
-
-def _node(plan: Plan, name: str) -> LabNode:
-    return next(node for node in plan.topology.nodes if node.name == name)
 
 
 def _shown(sandbox: Sandbox, node: str, argv: Sequence[str]) -> str:

@@ -171,11 +171,12 @@ def links(topology: Topology, families: Sequence[IpFamily], link: Link) -> list[
             *_enslaved(_switch_ports(node, link), f"to-{node.name}", link),
             f"link set to-{node.name} master br0 up",
         ]
+        by_family = [replace(node, family=family) for family in families]
         own_lines = (
             "link set lo up",
             *_bond("eth0", link, of_bond),
             *_enslaved(ports(link), "eth0", link),
-            *(_address(node, family) for family in families),
+            *(f"addr add {own.address}/{own.prefix} dev eth0" for own in by_family),
             "link set eth0 up",
         )
         batches.append(Batch(node.name, "ip", own_lines))
@@ -193,11 +194,6 @@ def _bond(name: str, link: Link, mac: str = "") -> list[str]:
 
 def _enslaved(members: Sequence[str], bond: str, link: Link) -> list[str]:
     return [f"link set {member} master {bond}" for member in members] if link.bond else []
-
-
-def _address(node: LabNode, family: IpFamily) -> str:
-    own = replace(node, family=family)
-    return f"addr add {own.address}/{own.prefix} dev eth0"
 
 
 def _impairments(topology: Topology, link: Link) -> list[Batch]:
