@@ -79,8 +79,6 @@ def _extract(name: str, arch: str, archives: Mapping[Path, str], folder: Path) -
 
 
 class _Archive:
-    """An unpacked archive."""
-
     def __init__(self, path: Path, folder: Path) -> None:
         # docker replaces a layer that another image in the archive has, too, by a link.
         tar.unpack(path, folder, skip_links=True)

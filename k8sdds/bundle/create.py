@@ -242,7 +242,6 @@ def _binaries_of(install: contents.Install, part: Path | Provided) -> Iterator[_
 
 
 def _add_binaries(folder: Path, arch: str, built: parts.Parts) -> Iterator[Item]:
-    """Copy the programs of nodes into the bundle and yield their items."""
     for install in contents.INSTALLS:
         version = contents.PROGRAMS[install.program].version
         for binary in _binaries_of(install, built[install.program, arch]):
@@ -264,7 +263,6 @@ def _add_images(
     selected: Sequence[contents.Image],
     report: Report,
 ) -> Iterator[Item]:
-    """Add images to the layout and yield their items."""
     base = layout.base_layer(parts.path_of(built["base", arch]), _shell())
     layers_of: dict[Any, dict[str, Any]] = {}
     for image in selected:
@@ -308,7 +306,6 @@ def _shell() -> dict[str, oci.Entry]:
 
 
 def _downloaded_image(layout: oci.Layout, image: contents.Image, arch: str, part: Provided) -> Item:
-    """Add an official image to the layout and return its item."""
     found = part.item(image.name)
     manifest = part.blob(found.digest)
     blobs = [part.blob(digest) for digest in oci.parts(oci.manifest(manifest))]

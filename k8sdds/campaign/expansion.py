@@ -244,7 +244,6 @@ def effective_graph(application: Application, values: Mapping[str, Any]) -> dict
 def _cell(
     experiment: ApplicationExperiment, flow: Flow, sweep: Sweep, values: Mapping[str, Any], link: Link
 ) -> Cell:
-    """Return the cell of a flow in a configuration."""
     settings = {name: getattr(sweep, name)[0] for name in LISTS} | effective(flow, values)
     settings["background"] = background(experiment.application, flow, str(values["transport"]))
     settings["link"] = link

@@ -127,7 +127,6 @@ def _not_lost(outputs: TrialOutputs) -> Reason | None:
 
 
 def _links_lost(outputs: TrialOutputs) -> bool:
-    """Return whether emulated links lost packets."""
     ways = [way for node in (outputs.measurement.links or {}).values() for way in node.values()]
     return any(way["lost"] or way["outage_drops"] for way in ways)
 

@@ -85,7 +85,6 @@ def restore(cluster: str, sets: Sequence[str], before: dict[str, Lines]) -> None
 
 @contextlib.contextmanager
 def _connected(cluster: str) -> Iterator[tuple[Profile, Connections]]:
-    """Provide the profile of a cluster and connections to its machines."""
     profile = profiles.deployed(cluster)
     with Connections(profiles.targets(profile)) as connections:
         yield profile, connections

@@ -153,7 +153,6 @@ class ExecStream:
         return _exit_code(self._status) if self._status else None
 
     def _last_message(self) -> str:
-        """Return stderr and the message of the exit status."""
         return " ".join(
             filter(None, (self.stderr.decode(errors="replace").strip(), _status_message(self._status)))
         )

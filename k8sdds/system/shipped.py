@@ -26,7 +26,6 @@ class ShippedFiles:
     """Suffixes of such files; new ones have the first one by default."""
 
     def _installed(self) -> dict[str, Path]:
-        """Return the installed files by name."""
         return {
             path.stem: path
             for folder in self.folders

@@ -75,7 +75,6 @@ def observe(probed: Probed) -> Fingerprint:
 
 
 def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
-    """Observe what the pods themselves see."""
     search = (
         ["--count", str(PACKETS)] if probed.loses_packets else ["--whole", "--bytes", str(probed.mtu_bytes)]
     )

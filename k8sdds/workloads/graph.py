@@ -155,7 +155,6 @@ class Reports:
 
 
 def _reports(outputs: TrialOutputs) -> dict[str, Reports]:
-    """Return what nodes reported about each flow."""
     cell = outputs.trial.cell
     due = graph.parse(cell.graph).due_within(outputs.trial.duration_s)
     nodes, found = cell.graph_nodes, {flow: Reports(samples) for flow, samples in due.items()}

@@ -166,7 +166,6 @@ def _unmatched(match: Match | None) -> str:
 
 
 def _set_starts(record: Metrics, starts: Starts) -> None:
-    """Set the times of pods that containers were started in."""
     pods = starts.pods.values()
     record.pods_ready_s = starts.all_ready_s
     ready = sorted(pod.ready_s for pod in pods if pod.ready_s is not None)

@@ -109,7 +109,6 @@ class Attempt:
         return measured(self._readings(), lambda at_start: self._attend(at_start, failure))
 
     def _readings(self) -> list[Reading]:
-        """Return the kinds of evidence that the trial needs."""
         parts, cell, pods = self._parts, self._trial.cell, self._pods
         workload = workloads.find(cell.test)
         readings: list[Reading] = [

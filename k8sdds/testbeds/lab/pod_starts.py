@@ -67,7 +67,6 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
 
 
 def _plugins(cell: Cell, node: int) -> CniPlugins:
-    """Return the CNI plugins of a node."""
     network = find(cell.network)
     assert network.cni_plugins is not None
     of_family = [replace(topology_of(cell).nodes[node], family=family) for family in cell.ip_families]

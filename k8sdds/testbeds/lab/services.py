@@ -40,5 +40,4 @@ def connections(plan: Plan, sandbox: Sandbox, name: str) -> int:
 
 
 def _shown(sandbox: Sandbox, node: str, argv: Sequence[str]) -> str:
-    """Run a command on a node and return its output."""
     return subprocess.run([*sandbox.enter(node), *argv], capture_output=True, text=True).stdout
