@@ -412,19 +412,8 @@ def _not_admitted(body: dict[str, Any], client: KubernetesClient, namespace: str
     return None
 
 
-def policy_problems(cells: Sequence[Cell], client: KubernetesClient, namespace: str | None) -> list[Problem]:
-    """Return problems if the cells need policies, and this user may not create and delete them."""
-    return policy_rights(client, namespace) if any(cell.policies for cell in cells) else []
-
-
 def policy_rights(client: KubernetesClient, namespace: str | None) -> list[Problem]:
     """Return a problem if this user may not create and delete policies."""
     missing = permissions.missing_in_campaign(client, namespace, POLICY_RIGHTS)
-    if not missing:
-        return []
-    return [
-        Problem(
-            f"policies: this user may not {' and '.join(missing)}",
-            "let an administrator grant it (k8sdds init rights), or set policies to 0",
-        )
-    ]
+    remedy = "let an administrator grant it (k8sdds init rights), or set policies to 0"
+    return [Problem(f"policies: this user may not {' and '.join(missing)}", remedy)] if missing else []

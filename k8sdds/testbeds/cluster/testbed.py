@@ -180,7 +180,11 @@ class ClusterTestbed(Testbed):
             *pod_room.problems(cells, self.nodes, self.client),
             *NodeTuning(self.selected.name, cells).problems(),
             *links.problems(self.selected.name, cells, usable(self.nodes)),
-            *preflight.policy_problems(cells, self.client, self.selected.namespace),
+            *(
+                preflight.policy_rights(self.client, self.selected.namespace)
+                if any(cell.policies for cell in cells)
+                else []
+            ),
             *discovery.problems(cells, self.selected.namespace),
             *preflight.service_problems(cells, self.client, self.selected.namespace, self.proxy_mode),
             *self._login_problems(trials),
