@@ -12,7 +12,7 @@ from k8sdds.deploy.facts import MARKER
 from k8sdds.deploy.phases.phase import CLAIM, RUNTIME, TUNING, files_script, stale
 from k8sdds.deploy.scripts import shell
 from k8sdds.deploy.software import PACKAGES
-from k8sdds.model.profile import Node, Profile
+from k8sdds.model.profile import Node
 
 MODULES = ("overlay", "br_netfilter")
 MODULES_FILE = "/etc/modules-load.d/k8sdds.conf"
@@ -76,7 +76,9 @@ def runtime(state: DesiredState, node: Node) -> list[Action]:
     """Configure the kernel as kubeadm requires; install and configure containerd."""
     facts = state.facts[node.name]
     actions = []
-    current, sysctls = facts.pairs("sysctl"), desired_sysctls(state.profile)
+    current = facts.pairs("sysctl")
+    # What pods need on every node.
+    sysctls = SYSCTLS | (IPV6_SYSCTLS if "ipv6" in state.profile.kubernetes.ip_families else {})
     files = {
         MODULES_FILE: "".join(f"{name}\n" for name in MODULES),
         SYSCTLS_FILE: "".join(f"{key} = {value}\n" for key, value in sysctls.items()),
@@ -96,11 +98,6 @@ def runtime(state: DesiredState, node: Node) -> list[Action]:
         )
         actions.append(Action(node.name, RUNTIME, "configure containerd", script))
     return actions
-
-
-def desired_sysctls(profile: Profile) -> dict[str, str]:
-    """Return the sysctls that pods need on every node of a profile."""
-    return SYSCTLS | (IPV6_SYSCTLS if "ipv6" in profile.kubernetes.ip_families else {})
 
 
 def _configure_kernel(node: Node, sysctls: Mapping[str, str], files: Mapping[str, str]) -> Action:

@@ -96,7 +96,10 @@ class Services:
         pod = self._pods.watch.pod(between.server.name)
         if pod is None:
             raise PrerequisiteError(f"pod {between.server.name} was deleted", "run it again")
-        names = self._names(wanted, str(pod["metadata"]["uid"]))
+        # The measured one first. They are unique for a kind and a server's pod.
+        suffix = pod["metadata"]["uid"][:8]
+        fillers = (f"service-{number}-{suffix}" for number in range(1, wanted.count))
+        names = [f"service-{wanted.via}-{suffix}", *fillers]
         self._delete([name for name in self._created if name not in names])
 
         def create(name: str) -> None:
@@ -110,12 +113,6 @@ class Services:
         in_threads(create, [name for name in names if name not in self._complete])
         self._await_programmed(wanted, between, names)
         self._provided = (wanted, between.server.name)
-
-    def _names(self, wanted: ServiceSet, uid: str) -> list[str]:
-        """Return the names of the Services, the measured one first. They are unique for a kind and a server's pod."""
-        suffix = uid[:8]
-        fillers = [f"service-{number}-{suffix}" for number in range(1, wanted.count)]
-        return [f"service-{wanted.via}-{suffix}", *fillers]
 
     def _create(self, name: str, via: Via, pod: Mapping[str, Any], server: ReadyPod) -> dict[str, Any]:
         body = service(name, self._namespace.name, via, pod, server.address, self._namespace.labels)

@@ -40,14 +40,18 @@ class Plan:
 
 
 def make_plan(cell: Cell) -> Plan:
-    """Return the plan of a cell's lab network. A pure function: it does not depend on the machine."""
+    """Return the plan of a cell's lab network. A pure function: it does not depend on the machine.
+
+    Raises InputError: there is no such tuning set.
+    """
     network = find(cell.network)
     topology = topology_of(cell)
     mtu, engine = network.mtu(cell.datapath_options), network.engine_for(cell.network_options)
     datapath, *second = (network.lab(topology.in_family(family), mtu, engine) for family in cell.ip_families)
     for other in second:
         datapath = dual_stack(datapath, other)
-    settings = tuning_of(cell)
+    tuning_set = None if cell.tuning == NO_TUNING else tuning.load(cell.tuning)
+    settings = {key: str(value) for key, value in tuning_set.sysctls.items()} if tuning_set else {}
     namespaces = (SWITCH, *(node.name for node in topology.nodes), *datapath.namespaces)
     return Plan(
         cell=cell,
@@ -72,13 +76,6 @@ def _services(cell: Cell, topology: Topology, datapath: Datapath) -> Iterator[Ba
         endpoint = datapath.attachments[FIRST_SUBSCRIBER.name].address
         for node in topology.nodes:
             yield from kube_proxy.batches(node, wanted, endpoint, transactions.PORT)
-
-
-def tuning_of(cell: Cell) -> dict[str, str]:
-    """Return the sysctls of a cell's tuning set. Raises InputError: there is no such set."""
-    if cell.tuning == NO_TUNING:
-        return {}
-    return {key: str(value) for key, value in tuning.load(cell.tuning).sysctls.items()}
 
 
 def _ipv6_sysctls(namespaces: Sequence[str], families: Sequence[IpFamily]) -> Iterator[tuple[str, str, str]]:
