@@ -1,15 +1,4 @@
-"""Pack run folders into an artifact that others can verify, and verify artifacts. See docs/how-to/publish.md.
-
-files         select the files to pack
-secrets       detect secrets in files
-zip_format    write and read the ZIP file, with limits
-checksums     write and read SHA256SUMS
-contents      describe the packed runs, their Python packages and machines
-ro_crate      write RO-Crate metadata: a Process Run Crate
-readme        write the README for evaluators
-archive       pack run folders into a reproducible archive
-verification  report changed, missing and added files of an artifact
-"""
+"""Pack run folders into an artifact that others can verify, and verify artifacts. See docs/how-to/publish.md."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""Test the claims of a study against the trials in run folders.
-
-model     the format of a claims file: statement, quantity, cells, region, and what can test it
-evidence  select the trials for each part of a claim, by run folder and variant
-study     plan the campaigns that claims need; the folder with their runs and verdicts
-judge     decide verdicts with statistical tests: `k8sdds.claims.judge.judge(claims, runs)`
-reasons   describe tested points and the reasons of verdicts
-
-This module loads claims files by name or path.
-"""
+"""Test the claims of a study against the trials in run folders. This module loads claims files by name or path."""
 
 from __future__ import annotations
 

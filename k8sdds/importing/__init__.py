@@ -1,19 +1,6 @@
 """Import published logs of RTI PerfTest, and tables, into a run folder, which analysis and reports read like any other.
 
 Recordings of ROS 2 become application files instead, which k8sdds measures.
-
-files       find files, recognize them by content, and group them into trials
-layouts     derive settings from the names of folders and files
-path_hints  read the settings that the user specifies with `--map`
-records     build the record of a trial from its logs, and decide whether it is valid
-duplicates  detect trials whose logs are copies of another trial
-kubectl_top read `metrics.csv` files with averages of `kubectl top node`
-osrf        read `MininetResults.csv`, the table of OSRF's report on the middleware of ROS 2
-run_folder  write the imported run folder, with an account of every file
-
-recording   read the messages of a recording of ROS 2: their sizes and times
-recorded_topics, recorded_application   describe its topics, and write them as an application
-recorded_windows        find the part of a topic that is sent again
 """
 
 from __future__ import annotations

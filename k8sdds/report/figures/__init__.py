@@ -1,11 +1,6 @@
 """Draw the figures of a report as PNG and SVG files, and as SVG for the HTML file.
 
-`levels` draws overheads and levels along the payload or the number of subscribers, `distributions` percentiles,
-`capacity` delays by offered rate, `graph` nodes and flows, `trade_off` throughput against latency, `details`
-subscribers, rates over time and CPU time, `over_time` samples and links over time, `outages` recoveries, `flame_graph`
-profiles, `changes` comparisons and histories, and `recommendation` answers. `estimates` draws what they have in common:
-axes, means, intervals and trials. `canvas` has the style, grids of panels and legends. seaborn and matplotlib are
-imported when the first figure is drawn.
+seaborn and matplotlib are imported when the first figure is drawn.
 """
 
 from __future__ import annotations
