@@ -96,15 +96,12 @@ def table(trials: Sequence[Row], run: str) -> list[Row]:
         for last, name in names(trial):
             own = trial["by_flow"][last]
             measured = own if name == last else own["chain"]
+            values = {column: measured[column] for column in (*COLUMNS, *METRICS) if column in measured}
             kind = {"kind": "flow" if name == last else "chain", "flow": name, "publisher": own["publisher"]}
-            rows.append(first | kind | {"subscriber": "all"} | _measured(measured))
+            rows.append(first | kind | {"subscriber": "all"} | values)
             for subscriber, counts in own["subscribers"].items() if name == last else ():
                 rows.append(
                     first | kind | {"subscriber": subscriber, "received": counts["received"]}
                     | {"lost": counts["lost"], "deadline_missed": counts["missed"]}
                 )  # fmt: skip
     return rows
-
-
-def _measured(own: Row) -> Row:
-    return {name: own[name] for name in (*COLUMNS, *METRICS) if name in own}

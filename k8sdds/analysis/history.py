@@ -97,7 +97,8 @@ def history(
             f"a history requires at least {MIN_RUNS} run folders, not {len(ordered)}",
             "measure the experiment more often, or compare single folders: k8sdds compare A B",
         )
-    found = [one for one in _series(ordered, quantities, relative) if _count(one) >= MIN_RUNS]
+    series = _series(ordered, quantities, relative)
+    found = [one for one in series if sum(not math.isnan(log) for log in one.logs) >= MIN_RUNS]
     if not found:
         raise InputError(
             f"no metric of a cell was measured in at least {MIN_RUNS} of the {len(ordered)} run folders",
@@ -263,10 +264,6 @@ def _log(run: Run, trials: list[Row], name: str, relative: bool) -> float | None
     base = overhead.base_of(trials[0], run.rows, run.baseline) if relative else None
     logs, _ = overhead.logs(trials, name, base)
     return math.fsum(logs.values()) / len(logs) if logs else None
-
-
-def _count(one: Series) -> int:
-    return sum(not math.isnan(log) for log in one.logs)
 
 
 def _row(runs: Sequence[Run], one: Series) -> Row:

@@ -136,13 +136,11 @@ class Changes:
         """The changes as loading an experiment or application applies them."""
         from k8sdds.campaign import experiments
 
-        settings = [*self._links(), *(self.settings or ())]
+        settings = self.settings or []
+        if links := [{"like": name} for name in self.link or ()]:
+            # Before --set, which may change parts of it.
+            settings = [f"link={yaml_template.flow(links[0] if len(links) == 1 else links)}", *settings]
         return experiments.Changes(self.network or (), settings, self.repeat, self.duration)
-
-    def _links(self) -> list[str]:
-        """Return `--link` as `--set`, which may change parts of it afterwards."""
-        choices = [{"like": name} for name in self.link or ()]
-        return [f"link={yaml_template.flow(choices[0] if len(choices) == 1 else choices)}"] if choices else []
 
 
 # Testbeds

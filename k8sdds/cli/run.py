@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -183,7 +184,7 @@ def measure(
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     request = steps.Request(experiment, name, folder, seed, required, dry_run, longer, start)
     print_step(f"Testbed: {selected.describe()}")
-    with _ending(folder, command):
+    with ending(partial(_kept, folder, command)):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.run(request, testbed, Display())
         if not dry_run:
@@ -213,7 +214,7 @@ def resume_measuring(
     # The original name lets the testbed find and remove leftovers of a killed campaign.
     name = run_folder.campaign.get("campaign") or campaign_name(experiment.name)
     print_step(f"Testbed: {selected.describe()}")
-    with _ending(folder, command):
+    with ending(partial(_kept, folder, command)):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.resume(run_folder, experiment, testbed, Display(), retry_failed, dry_run)
         if not dry_run:
@@ -274,13 +275,6 @@ def conclude(result: Answer, folder: Path | None, out: Output, failed: InvalidTr
     else:
         undecided = f"it is undecided whether a configuration meets all requirements of {name}"
         raise RequirementsUndecided(undecided, step)
-
-
-@contextmanager
-def _ending(folder: Path, command: str = "") -> Iterator[None]:
-    """Stop the campaign cleanly on the first signal and at once on the second one."""
-    with ending(lambda: _kept(folder, command)):
-        yield
 
 
 @contextmanager

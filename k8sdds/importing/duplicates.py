@@ -21,7 +21,10 @@ def mark(trials: list[Imported]) -> list[str]:
     first_by_digest: dict[str, Imported] = {}
     first_by_numbers: dict[tuple[Any, ...], Imported] = {}
     messages: list[str] = []
-    for trial in sorted(trials, key=_preference):
+    # The trial that counts is before its copies.
+    for trial in sorted(
+        trials, key=lambda it: (not it.record.valid, it.set_aside, it.record.repetition or 0)
+    ):
         if not trial.numbers:
             continue
         digests = {name: source.sha256 for name, source in trial.bundle.logs.items() if name in trial.numbers}
@@ -41,11 +44,6 @@ def mark(trials: list[Imported]) -> list[str]:
             first_by_digest.setdefault(key, trial)
         first_by_numbers.setdefault(numbers, trial)
     return messages
-
-
-def _preference(trial: Imported) -> tuple[bool, bool, int]:
-    """Return a sort key that puts the trial that counts before its copies."""
-    return not trial.record.valid, trial.set_aside, trial.record.repetition or 0
 
 
 def _mark(trial: Imported, original: Imported, how: str, messages: list[str]) -> None:

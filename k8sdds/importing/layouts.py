@@ -112,7 +112,7 @@ def group(name: str) -> tuple[str, Participant | None]:
 def _settings(name: str, whole: bool = False) -> dict[str, Any]:
     """Return the settings that a name specifies as a whole or, unless `whole` is set, in its parts."""
     settings: dict[str, Any] = {}
-    if network := _network(name):
+    if network := _NAMES.get(name.removesuffix("-udp").removesuffix("-tcp")):
         return {"network": network}
     for key, terms in (("test", _TESTS), ("reliability", _RELIABILITIES), ("transport", _TRANSPORTS)):
         if name in terms:
@@ -143,8 +143,3 @@ def _network_and_transport(name: str) -> dict[str, Any]:
     if network in _NAMES and transport in _TRANSPORTS:
         return {"network": _NAMES[network], "transport": _TRANSPORTS[transport]}
     return {}
-
-
-def _network(name: str) -> str | None:
-    """Return the network that a name specifies, ignoring its transport suffix."""
-    return _NAMES.get(name.removesuffix("-udp").removesuffix("-tcp"))

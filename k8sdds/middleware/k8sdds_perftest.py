@@ -13,6 +13,7 @@ from k8sdds import security as credentials
 from k8sdds import workloads
 from k8sdds.discovery import SERVER, Service
 from k8sdds.middleware.protocol import SETTINGS, Command, Middleware, Surroundings
+from k8sdds.model import graph
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.measurement import Inputs
 from k8sdds.model.rate_profile import CONSTANT
@@ -43,10 +44,11 @@ class K8sddsPerftest(Middleware):
     build_option = ""
     """Option of CMake with which the backend is built; empty if it is always built."""
 
-    def __init__(self, name: str, service: Service | None = None) -> None:
-        self.name = name
-        self.backend = name
+    def __init__(self, backend: str, service: Service | None = None, mode: str = "") -> None:
+        self.name = f"{backend}-{mode}" if mode else backend
+        self.backend = backend
         self.service = service
+        self._mode = mode
 
     @override
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
@@ -228,18 +230,13 @@ def _publish_mode_options(cell: Cell) -> list[str]:
 
 def _load_options(load: Load) -> list[str]:
     argv = ["-latencyTest"] if load.round_trips else []
-    argv += ["-pubRate", f"{_decimal(load.rate)}:sleep"] if load.rate and not load.schedule else []
+    argv += ["-pubRate", f"{graph.decimal(load.rate)}:sleep"] if load.rate and not load.schedule else []
     argv += ["-pacedTest"] if load.on_schedule else []
     argv += ["-rateProfile", load.rate_profile] if load.rate_profile != CONSTANT else []
-    argv += ["-deadline", _decimal(load.deadline_s)] if load.deadline_s else []
+    argv += ["-deadline", graph.decimal(load.deadline_s)] if load.deadline_s else []
     argv += ["-batchSize", str(load.batch_bytes)] if load.batch_bytes else []
     argv += ["-loadedLatency"] if load.loaded_latency else []
     return argv
-
-
-def _decimal(number: float) -> str:
-    """Return a number without an exponent: 1500000, 0.5."""
-    return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 def secure_options(folder: Path, protection: Protection) -> list[str]:

@@ -36,9 +36,7 @@ class Raw(K8sddsPerftest):
     runs_graphs = starts_fleets = False
 
     def __init__(self, mode: str = "") -> None:
-        super().__init__(f"{BACKEND}-{mode}" if mode else BACKEND)
-        self.backend = BACKEND
-        self._mode = mode
+        super().__init__(BACKEND, mode=mode)
 
     @override
     def unsupported(self, cell: Cell) -> str | None:

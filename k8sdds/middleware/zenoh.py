@@ -74,9 +74,7 @@ class Zenoh(K8sddsPerftest):
     build_option = "K8SDDS_ZENOH"
 
     def __init__(self, mode: str = TCP) -> None:
-        super().__init__(f"{BACKEND}-{mode}" if mode else BACKEND, ROUTER)
-        self.backend = BACKEND
-        self._mode = mode
+        super().__init__(BACKEND, ROUTER, mode)
         self.tcp = self.reports_match = self.shared_memory = mode == TCP
 
     @override

@@ -221,9 +221,8 @@ class Link(Strict):
         require_falling(self.outages, rates)
         for name, direction in self.directions.items():
             if direction.queue and direction.rate is None:
-                raise mistake(
-                    "a queue fills only in front of a rate: set rate too", *self._keys_of(name, "queue")
-                )
+                keys = (name, "queue") if getattr(self, name).queue else ("queue",)
+                raise mistake("a queue fills only in front of a rate: set rate too", *keys)
         require_apart(self.outages)
         if self.nodes != "all" and not self.is_shaped:
             raise mistake("has no effect: nothing impairs the links", "nodes")
@@ -243,9 +242,6 @@ class Link(Strict):
                 raise mistake(
                     f"is of the way between any two nodes: set {part} of these links instead", short
                 )
-
-    def _keys_of(self, direction: str, part: str) -> tuple[str, ...]:
-        return (part,) if getattr(getattr(self, direction), part) is None else (direction, part)
 
     def observed(self, mtu: int, features: Mapping[str, bool], bond: Bond | None = None) -> dict[str, Any]:
         """Return the observed MTU and bond of a link, and those of its features that an offload consists of."""

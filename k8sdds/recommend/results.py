@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict
 from k8sdds.analysis.selection import TITLES
 from k8sdds.analysis.statistics import Contrast
-from k8sdds.model.application import Application, Optimize
+from k8sdds.model.application import Optimize
 from k8sdds.recommend import files, graph, values
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.recommend.next_step import next_step
@@ -192,6 +192,7 @@ def method(answer: Answer) -> list[str]:
     evidence, application = answer.evidence, answer.evidence.application
     error, rounds = f"{100 * evidence.family_error:g} %", formats.count(evidence.rounds, "round")
     confidence, comparing = values.confidence(answer.confidence), values.confidence(answer.comparing)
+    measured = _AT_ONCE if application.at_once else _TOGETHER if application.together else _ALONE
     return [
         f"A requirement is met if its whole {confidence} interval over repetitions is within the"
         f" limit: a one-sided test at {error} after Bonferroni's correction over"
@@ -204,13 +205,8 @@ def method(answer: Answer) -> list[str]:
         f" {formats.count(len(answer.ranked), 'configuration')} and {rounds}.",
         "Configurations are listed by verdict, then by missing trials, means beyond a limit and the worst share of a"
         f" limit, and last by {TITLES[application.optimize]} as if all had been measured in the same repetitions.",
-        *([_measured_flows(application)] if len(application.flows) > 1 else []),
+        *([measured] if len(application.flows) > 1 else []),
     ]
-
-
-def _measured_flows(application: Application) -> str:
-    """State what ran while a flow was measured."""
-    return _AT_ONCE if application.at_once else _TOGETHER if application.together else _ALONE
 
 
 def findings(answer: Answer) -> list[str]:

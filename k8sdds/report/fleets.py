@@ -30,7 +30,7 @@ _ALIKE = ("test", "fleet_accepted_s", "fleet_max_members", "width_percent", "pub
 def tables(content: Content) -> list[Table]:
     """Return the table of fleets by setting and size, if there are several."""
     trials = [
-        row | {"discovery": _discovery(row)}
+        row | ({"discovery": usual_discovery(row["transport"])} if row["discovery"] == "auto" else {})
         for row in (*content.as_measured, *content.probes)
         if row["test"] in workloads.WORKLOADS and workloads.find(row["test"]).starts_fleets
     ]
@@ -59,10 +59,6 @@ def tables(content: Content) -> list[Table]:
             " if none broke in a trial."
         )
     return [Table("Fleets", (*_HEADS, *events.values()), rows, under, keys=2)] if len(rows) > 1 else []
-
-
-def _discovery(row: Row) -> str | None:
-    return usual_discovery(row["transport"]) if row["discovery"] == "auto" else row["discovery"]
 
 
 def _row(content: Content, setting: str, trials: list[Row], columns: Iterable[str]) -> list[Cell]:

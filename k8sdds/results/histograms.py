@@ -45,11 +45,6 @@ def read(folder: Path, tags: Sequence[str]) -> Histogram | None:
     return merged(histogram for _, histogram in _decoded(folder, tags))
 
 
-def by_tag(folder: Path) -> dict[str, Histogram]:
-    """Return the latencies of an attempt in ns by tag, each merged over its participants."""
-    return latencies(logged(folder))
-
-
 def logged(folder: Path) -> dict[str, list[Histogram]]:
     """Return the histograms of an attempt by tag, one of each participant that logged it."""
     parts: dict[str, list[Histogram]] = {}

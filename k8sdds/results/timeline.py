@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ of the interval; a rate over a few milliseconds would be that of a burst."""
 
 FILE = "timeline.csv"
 """Name of the file in the folder of a participant: `elapsed_ms,samples,bytes` (docs/reference/perftest.md)."""
+_LINE = re.compile(r"([0-9]{1,15}),[0-9]{1,15},([0-9]{1,15})")
 
 
 class Step(NamedTuple):
@@ -42,17 +44,12 @@ def received(folder: Path) -> list[Step]:
 def _steps(path: Path) -> Iterator[Step]:
     previous_ms = received_bytes = 0
     for line in _lines(path)[1:]:
-        fields = line.split(",")
-        if len(fields) != 3 or not all(_is_count(field) for field in fields):
+        if not (fields := _LINE.fullmatch(line)):
             return
-        elapsed_ms, received_bytes = int(fields[0]), received_bytes + int(fields[2])
+        elapsed_ms, received_bytes = int(fields[1]), received_bytes + int(fields[2])
         if elapsed_ms - previous_ms >= SHORTEST_MS:
             yield Step(elapsed_ms / 1000, received_bytes * 8e-3 / (elapsed_ms - previous_ms))
             previous_ms, received_bytes = elapsed_ms, 0
-
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 16
 
 
 def _lines(path: Path) -> list[str]:

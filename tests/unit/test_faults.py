@@ -156,13 +156,13 @@ def test_a_stream_that_fails_discards_its_buffer_and_keeps_the_error() -> None:
 
 
 def test_a_fault_of_a_campaign_names_resume(tmp_path: Path) -> None:
-    from k8sdds.cli.run import _ending
+    from k8sdds.cli.run import _kept, ending
 
     run = RunFolder.create(tmp_path / "a run", {"schema": 2}, "name: e\n")
-    with pytest.raises(Aborted, match="No space left") as raised, _ending(run.path):
+    with pytest.raises(Aborted, match="No space left") as raised, ending(lambda: _kept(run.path, "")):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.path / "trials.jsonl"))
     assert f"continue: k8sdds run --resume '{run.path}'" in raised.value.remedy
-    with pytest.raises(OSError, match="No space left"), _ending(tmp_path / "not started"):
+    with pytest.raises(OSError, match="No space left"), ending(lambda: _kept(tmp_path / "not started", "")):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

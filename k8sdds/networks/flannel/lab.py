@@ -57,10 +57,6 @@ VXLAN_PORT = 8472
 """UDP port: the Linux kernel's default for VXLAN, which flannel uses."""
 
 
-def _device(node: LabNode) -> str:
-    return f"flannel-v6.{VNI}" if node.ipv6 else f"flannel.{VNI}"
-
-
 def _vtep_mac(node: LabNode) -> str:
     return f"02:f{6 if node.ipv6 else 1}:00:00:00:{node.index:02x}"
 
@@ -106,7 +102,8 @@ def vxlan(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     """Plan the datapath of the VXLAN backend."""
 
     def links(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
-        return encapsulation.vxlan_device(topology, node, _device(node), mtu, VNI, VXLAN_PORT, _vtep_mac)
+        device = f"flannel-v6.{VNI}" if node.ipv6 else f"flannel.{VNI}"
+        return encapsulation.vxlan_device(topology, node, device, mtu, VNI, VXLAN_PORT, _vtep_mac)
 
     return bridged(topology, mtu, links)
 
@@ -155,13 +152,12 @@ IPSEC_ENGINES = strongswan.engines(
 )
 
 
-def _selectors(node: LabNode, peer: LabNode) -> tuple[str, str]:
-    return str(node.pod_subnet), str(peer.pod_subnet)
-
-
 def ipsec(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     """Plan the datapath of the IPsec backend."""
-    return strongswan.encrypted(bridged(topology, mtu), topology, engine, CIPHER, _selectors)
+    return strongswan.encrypted(
+        bridged(topology, mtu), topology, engine, CIPHER,
+        lambda node, peer: (str(node.pod_subnet), str(peer.pod_subnet)),
+    )  # fmt: skip
 
 
 UDP_PORT = 51820

@@ -67,7 +67,7 @@ def test_each_node_receives_all_flows_at_once(k8sdds: Command, tmp_path: Path) -
         # Each command follows a scan; it was due when the scan had arrived, and sent after 2 ms of computing.
         assert command["sent"] <= scan["received"] <= command["scheduled"] == 100
         assert command["delay_count"] == command["chain"]["delay_count"] == command["received"]
-        logged = histograms.by_tag(run.raw(record["trial_id"], record["attempt"]))
+        logged = histograms.latencies(histograms.logged(run.raw(record["trial_id"], record["attempt"])))
         assert logged["one_way:command"].minimum >= COMPUTED_NS
         assert logged["chain:command"].minimum >= COMPUTED_NS
     assert "Chains of the most promising configuration" in done.stdout

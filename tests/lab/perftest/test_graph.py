@@ -123,7 +123,7 @@ def test_the_log_has_a_histogram_of_each_flow(perftest, graph: Path, tmp_path: P
         processes |= begin(perftest, graph, "-histogramFile", logs[node], nodes=[node])
     end_all(*processes.values())
     results = {node: process.k8sdds for node, process in processes.items()}
-    logged: dict[str, hdr.Histogram] = histograms.by_tag(tmp_path)
+    logged: dict[str, hdr.Histogram] = histograms.latencies(histograms.logged(tmp_path))
     for node, flow in (("detector", "camera"), ("planner", "objects")):
         expected = flow_of(results, node, flow)
         for tag, key in (("one_way", "delay"), ("chain", "chain")):

@@ -99,7 +99,7 @@ def test_the_subscriber_with_most_episodes_counts(tmp_path):
     thresholds = {"p99": 990.0, "max": 1_000_000_000.0}
     assert histograms.episodes(tmp_path, ["one_way"], thresholds) == {"p99": 7, "max": 0}
     assert histograms.episodes(tmp_path, ["one_way_realtime"], thresholds) is None
-    assert histograms.by_tag(tmp_path) == {}
+    assert histograms.latencies(histograms.logged(tmp_path)) == {}
 
 
 def test_quantities_of_a_histogram():

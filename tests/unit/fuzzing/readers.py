@@ -204,15 +204,17 @@ def _recording(folder: Path) -> Recording:
 @cache
 def _usual_histograms(folder: Path) -> dict[str, Any]:
     """Return what replaces the histograms, which take most of the time: another reader reads damaged ones."""
-    decoded = histograms.by_tag(folder)
+    decoded = histograms.latencies(histograms.logged(folder))
     quantities = histograms.quantities_us(decoded["one_way"])
-    return {"by_tag": lambda _: decoded, "quantities_us": lambda _: quantities}
+    return {"latencies": lambda _: decoded, "quantities_us": lambda _: quantities}
 
 
 @cache
 def _usual_quantities() -> dict[str, float]:
     """Return what replaces the quantities of a histogram, which take 0.2 s."""
-    return histograms.quantities_us(histograms.by_tag(RECORDED / "tcp-crr")["round_trip"])
+    return histograms.quantities_us(
+        histograms.latencies(histograms.logged(RECORDED / "tcp-crr"))["round_trip"]
+    )
 
 
 def _record(name: str, participant: str) -> Callable[[bytes, Path], object]:
@@ -263,7 +265,7 @@ def _participant(data: bytes, folder: Path) -> None:
     path = folder / "sub0" / "latency.hlog"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
-    for histogram in histograms.by_tag(folder).values():
+    for histogram in histograms.latencies(histograms.logged(folder)).values():
         histograms.quantities_us(histogram)
     histograms.episodes(folder, ["one_way"], {"p50": 0.0, "p99": 500.0, "p9999": 1e9})
 
