@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
@@ -149,27 +150,18 @@ class Search:
     @classmethod
     def of(cls, options: SearchOptions, duration_s: float, trials: int, rate: float) -> Search:
         """Return the search of a test; `rate` is that of all probes, if subscribers are searched."""
+        width, searched = options.width_percent / 100, options.searched
+        search = partial(cls, duration_s=duration_s, trials=trials, width=width, searched=searched)
         if isinstance(options, FleetCapacityOptions):
-            return cls(
-                goals=tuple(Goal(matched_s=limit_s) for limit_s in sorted(options.matched_s)),
-                duration_s=duration_s,
-                trials=trials,
-                width=options.width_percent / 100,
-                lowest=1,
-                highest=options.max_members,
-                searched=options.searched,
-            )
+            goals = tuple(Goal(matched_s=limit_s) for limit_s in sorted(options.matched_s))
+            return search(goals=goals, lowest=1, highest=options.max_members)
         most = options.max_subscribers
-        return cls(
+        return search(
             goals=tuple(Goal(loss, options.p99_ms) for loss in sorted(options.loss_percent)),
-            duration_s=duration_s,
-            trials=trials,
-            width=options.width_percent / 100,
             lowest=1 if most else options.min_rate,
             highest=most or options.max_rate,
             latency_at_percent=tuple(options.latency_at_percent),
             fixed_rate=rate if most else None,
-            searched=options.searched,
         )
 
     def next(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:

@@ -58,11 +58,6 @@ class Plan(Strict):
     testbed: dict[str, Any] = Field(default_factory=dict, description="how to reach the testbed")
     also: list[str] = Field(default_factory=list, description="further run folders to judge")
 
-    @property
-    def minutes(self) -> float:
-        """The duration of all campaigns, if none of them is changed."""
-        return sum(campaign.minutes for campaign in self.campaigns)
-
 
 def campaigns(claims: Sequence[Claim], in_lab: bool) -> list[PlannedCampaign]:
     """Return the campaigns that the claims need, one for all claims with the same experiment and settings."""

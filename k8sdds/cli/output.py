@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from k8sdds.cli.commands import option
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.report.export import to_csv, to_json
-from k8sdds.system.errors import InputError
+from k8sdds.system.errors import ConditionMet, InputError
 
 if TYPE_CHECKING:
     from k8sdds.report.export import Findings
@@ -129,15 +129,35 @@ class Consequences:
 
     def print(self, found: Findings, out: Output) -> None:
         """Print a result, write it to the folder of `--output`, and end with exit code 6 if `--fail-if` applies."""
-        from k8sdds.analysis import fail_condition
-
         columns = found.columns
         rows = [{name: row.get(name) for name in columns} for row in found.rows]
         out.print(found.data, lambda: found.show(console()), rows)
         if self.output is not None:
             out.print_paths(found.write(self.output))
         if self.fail_if is not None:
-            fail_condition.fail_if(found.rows, self.fail_if)
+            fail_if(found.rows, self.fail_if)
+
+
+def fail_if(rows: Sequence[Mapping[str, Any]], condition: str) -> None:
+    """Raise ConditionMet if a row meets the condition, a pandas `query` expression on the columns."""
+    import pandas as pd
+
+    table = pd.DataFrame(list(rows))
+    columns = ", ".join(table.columns)
+    remedy = f"such as: worse and change_percent < -5; columns: {columns}"
+    # `@name` would access the variables of this function, and `__name` the internals of Python objects.
+    if "@" in condition or "__" in condition or not condition.strip():
+        raise InputError(f"--fail-if {condition!r}: not a condition on columns", remedy)
+    try:
+        met = table.eval(condition, engine="python")
+    except Exception as error:  # the parser of pandas raises many types
+        raise InputError(f"--fail-if {condition!r}: {error}", remedy) from error
+    # A column of Booleans that contains nulls has the type object, so each value is checked.
+    if not isinstance(met, pd.Series) or not met.dropna().map(lambda value: isinstance(value, bool)).all():
+        raise InputError(f"--fail-if {condition!r}: the result is not true or false for each row", remedy)
+    count = sum(value is True for value in met.astype(object))
+    if count:
+        raise ConditionMet(f"{count} of {len(table)} rows meet --fail-if {condition!r}")
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -48,7 +48,8 @@ def import_folder(
         for bundle in files.bundles(sources, layout)
         for trial in records.records(bundle, _hints(bundle, sources, layout, rules), layout)
     ]
-    trials += [trial for file in sources if file.kind == files.TABLE for trial in records.of_table(file)]
+    tables = [file for file in sources if file.kind == files.TABLE]
+    trials += [records.of_row(table, *row) for table in tables for row in table.rows.items()]
     if not trials:
         raise _nothing_read(source, sources)
     _number_repetitions(trials, layout)

@@ -62,12 +62,8 @@ def records(bundle: Bundle, hints: Hints, layout: str) -> list[Imported]:
     return [_record(bundle, logs, hints, layout, payload) for payload in scanned]
 
 
-def of_table(table: Source) -> list[Imported]:
-    """Return a trial for each row of a table. Ids may not be unique."""
-    return [_of_row(table, line, row) for line, row in table.rows.items()]
-
-
-def _of_row(table: Source, line: int, row: Row) -> Imported:
+def of_row(table: Source, line: int, row: Row) -> Imported:
+    """Return the trial in a row of a table. Ids may not be unique."""
     bundle = Bundle(table.path, f"line {line}", table=table)
     cell_id, settings = row.cell.cell_id, row.settings
     record = {

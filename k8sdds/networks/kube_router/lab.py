@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from ipaddress import ip_network
 
 from k8sdds.model.ip_families import IpFamily
+from k8sdds.model.services import SUBNETS
 from k8sdds.networks.cluster_install import bridge_cni_config
 from k8sdds.networks.common import iptables
 from k8sdds.networks.common.bridge_cni import (
@@ -49,9 +50,8 @@ BGP_PROTOCOL = 17
 """Routing protocol number of the routes that kube-router adds."""
 POLICY_TABLE = 77
 """Routing table for packets from pods into tunnels. It is empty if all nodes are in one subnet, but is looked up."""
-SERVICE_CIDRS: dict[IpFamily, str] = {"ipv4": "10.96.0.0/12", "ipv6": "fd00:10:96::/112"}
 NODE_PORTS = "30000:32767"
-"""Kubernetes' defaults."""
+"""Kubernetes' default."""
 
 _CHECKED = "0x10000/0x10000"
 """Mark of packets that a policy or the default policy allows."""
@@ -130,7 +130,7 @@ def _policy_chains(pods: dict[str, Attachment], family: IpFamily, count: int) ->
         ),
         "OUTPUT": (f"{comment('kube-router netpol')} -j KUBE-ROUTER-OUTPUT",),
         "KUBE-ROUTER-INPUT": (
-            f"-d {SERVICE_CIDRS[family]} {comment('cluster IP range')} -j RETURN",
+            f"-d {SUBNETS[family]} {comment('cluster IP range')} -j RETURN",
             *(
                 f"-p {protocol} {comment('node ports')} -m addrtype --dst-type LOCAL"
                 f" -m multiport --dports {NODE_PORTS} -j RETURN"

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from k8sdds.analysis.comparison import Side, compare_all
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.analysis.fail_condition import fail_if
 from k8sdds.analysis.statistics import holm
+from k8sdds.cli.output import fail_if
 from k8sdds.report import comparison as comparison_report
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import ConditionMet, InputError

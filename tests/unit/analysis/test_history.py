@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.analysis.fail_condition import fail_if
 from k8sdds.analysis.history import (
     FALSE_ALARMS,
     MIN_RUNS,
@@ -23,6 +22,7 @@ from k8sdds.analysis.history import (
     rows,
 )
 from k8sdds.cli.app import app
+from k8sdds.cli.output import fail_if
 from k8sdds.report import history as history_report
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import ConditionMet, InputError
