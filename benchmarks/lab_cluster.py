@@ -1,21 +1,22 @@
 """Compare the overhead of networks in the lab with that on a cluster, both on this machine.
 
-Runs `k8sdds run cni-overhead` for host, flannel-vxlan, flannel-hostgw and kube-router with payloads of 64 B to 16 KiB
-in the lab, and on a cluster of local nodes whose networks are the real daemons. The nodes share this machine's kernel
-with each other and with the lab. Then prints:
+Each pair is one repetition in the lab and one on a cluster of local nodes, in random order. The networks of the cluster
+are the real daemons, and its nodes share this machine's kernel with each other and with the lab. A repetition measures
+every network with payloads of 64 B to 16 KiB: throughput, latency, and the delay of samples at a fixed rate. All pairs
+are pooled, and differences are paired:
 
-  overheads  relative to host in the same campaign, in percent, paired by repetition, and the difference cluster - lab
-             in percentage points with a 95 % interval (Welch)
+  overheads  relative to host in the same repetition, in percent, and the difference cluster - lab in percentage points
   added      the µs per sample that a network adds to host, from sample to sample and one way. Microseconds of the two
-             testbeds can be subtracted; percentages of different baselines cannot. The residual is cluster - lab with a
-             95 % interval (Welch). One that excludes 0 is explained by the components with an interval that excludes 0
+             testbeds can be subtracted; percentages of different baselines cannot. A residual cluster - lab that
+             excludes 0 is explained by the components with an interval that excludes 0
   components CPU time of the participants' pods, of softirqs and of the whole machine, in µs per sample
   facts      what each campaign observed of a network: MTU, rules of the packet filters and those that packets
              match, connection tracking; and the times with host
 
-Without --cluster, the benchmark creates a bundle with kube-router from --image, deploys the profile one-machine with
-a separate state folder, and destroys it at the end. Every call measures what is missing in --folder: an interrupted
-campaign is resumed, a complete one is not measured again, and --testbed selects one half. Requires root.
+Without --cluster, the benchmark creates a bundle from the archives of --image, deploys the profile one-machine with a
+separate state folder, and destroys it at the end. Every call measures what is missing of the pairs in --folder, so the
+pairs can be measured in several calls: an interrupted campaign is resumed, a complete one is not measured again.
+Requires root.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import common
-from scipy import stats
 
 from k8sdds.analysis import overhead
-from k8sdds.analysis.statistics import CONFIDENCE, Estimate, linear_mean
+from k8sdds.analysis.statistics import Estimate, linear_mean
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
@@ -44,18 +45,22 @@ from k8sdds.system.grouping import Row
 from k8sdds.system.paths import shared
 
 BASELINE = "host"
-NETWORKS = (BASELINE, "flannel-vxlan", "flannel-hostgw", "kube-router")
+NETWORKS = ("flannel-vxlan", "flannel-hostgw", "kube-router")
 PAYLOADS = (64, 1024, 16384)
 TESTBEDS = ("lab", "cluster")
 PROFILE = "one-machine"
 RUN_TIMEOUT_S = 3600
-OVERHEADS = {"throughput_mbps": "throughput", "latency_p50_us": "latency", "latency_p90_us": "latency"}
+RATE = 1000
+"""Samples per second of the paced test."""
+OVERHEADS = {"throughput_mbps": "throughput", "latency_p50_us": "latency", "delay_p50_us": "paced"}
 """Quantity to the test that measures it."""
 FACTS = ("rules", "rules_matched", "conntrack", "added_bytes")
 """What the fingerprint of a campaign contains."""
 
 Part = tuple[str, Callable[[Row], float | None]]
 """Test, and function from a trial to µs per sample."""
+Cases = Sequence[tuple[str, int]]
+"""Networks and payloads in bytes."""
 
 
 # -- measuring ----------------------------------------------------------------------------------------------
@@ -107,19 +112,21 @@ def with_bundle(folder: Path, images: Sequence[str]) -> str:
     return str(profile)
 
 
-def measure(folder: Path, testbed: str, options: Any, environment: dict[str, str] | None = None) -> None:
-    """Run the campaign, or what is missing of it; it is the same on both testbeds."""
+def measure(folder: Path, testbed: str, options: Any, seed: int, environment: dict[str, str]) -> None:
+    """Run the campaign of a pair, or what is missing of it; it is the same on both testbeds."""
     if folder.exists():
         k8sdds("run", "--resume", str(folder), environment=environment)
         return
-    sizes = ", ".join(map(str, options.payload or PAYLOADS))
-    k8sdds(
-        *("run", "cni-overhead", "--testbed", testbed, "--output", str(folder)),
-        *("--set", f"networks=[{', '.join(NETWORKS)}]", "--set", f"payload_bytes=[{sizes}]"),
-        *("--set", f"warmup_s={options.seconds / 4:g}", "--duration", f"{options.seconds:g}"),
-        *("--repeat", str(options.pairs), "--seed", str(options.seed)),
-        environment=environment,
-    )
+    what = {"networks": [BASELINE, *options.network], "payload_bytes": options.payload}
+    sweeps = [{"test": ["throughput", "latency"], **what}, {"test": "paced", "rate": RATE, **what}]
+    campaign = {
+        "name": "lab-cluster", "baseline": BASELINE, "repetitions": 1, "duration_s": options.seconds,
+        "warmup_s": options.seconds / 4, "sweeps": sweeps,
+    }  # fmt: skip
+    file = folder.with_suffix(".yaml")
+    file.write_text(json.dumps(campaign))
+    command = ("run", str(file), "--testbed", testbed, "--output", str(folder), "--seed", str(seed))
+    k8sdds(*command, environment=environment)
 
 
 def is_complete(folder: Path) -> bool:
@@ -132,16 +139,22 @@ def is_complete(folder: Path) -> bool:
 
 
 class Measured:
-    """The results in one of the two run folders."""
+    """The results of a testbed: its run folders are the repetitions."""
 
-    def __init__(self, folder: Path) -> None:
-        self.run = RunFolder.open(folder)
-        self.trials: list[Row] = tidy.best(tidy.rows(self.run))
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.runs = [RunFolder.open(folder) for folder in folders]
+        self.trials: list[Row] = tidy.comparable(
+            [
+                row | {"repetition": number}
+                for number, run in enumerate(self.runs)
+                for row in tidy.best(tidy.rows(run))
+            ]
+        )
         self.overheads = {
             (row["network_label"], row["payload_bytes"], row["quantity"]): row
             for row in overhead.overheads(self.trials, BASELINE)
         }
-        facts = self.run.campaign["testbed"]["facts"]
+        facts = self.runs[0].campaign["testbed"]["facts"]
         nodes = facts.get("nodes") or {}
         cpu_counts = [node.get("cpu_count") for node in nodes.values() if isinstance(node, dict)]
         self.cpus = facts.get("cpu_count") or next(filter(None, cpu_counts), None) or os.cpu_count() or 1
@@ -151,13 +164,9 @@ class Measured:
     def load(self) -> str:
         """Return the lowest and the highest load average of the machine during the trials."""
         loads = []
-        for path in self.run.path.glob("raw/*/*/pub0/meters.json"):
+        for path in (path for run in self.runs for path in run.path.glob("raw/*/*/pub0/meters.json")):
             loads.append(json.loads(path.read_text())["machine"]["load_1m"])
         return f"{min(loads):.0f} to {max(loads):.0f}" if loads else "unknown"
-
-    def payloads(self) -> list[int]:
-        """Return the payloads of the campaign."""
-        return sorted({row["payload_bytes"] for row in self.trials})
 
     def values(self, network: str, payload: int, part: Part) -> dict[int, float]:
         """Return the values by repetition."""
@@ -170,17 +179,17 @@ class Measured:
                     results[row["repetition"]] = value
         return results
 
-    def added(self, network: str, payload: int, part: Part) -> list[float]:
+    def added(self, network: str, payload: int, part: Part) -> dict[int, float]:
         """Return the overhead of a network over the baseline, in each repetition that has both."""
         ours, base = (self.values(name, payload, part) for name in (network, BASELINE))
-        return [ours[i] - base[i] for i in sorted(ours.keys() & base.keys())]
+        return {i: ours[i] - base[i] for i in sorted(ours.keys() & base.keys())}
 
-    def relative(self, network: str, payload: int, quantity: str) -> list[float]:
+    def relative(self, network: str, payload: int, quantity: str) -> dict[int, float]:
         """Return the overhead relative to the baseline in percent, in each repetition that has both."""
         part: Part = (OVERHEADS[quantity], lambda row: row[quantity])
         ours, base = (self.values(name, payload, part) for name in (network, BASELINE))
         sign = 1 if METRICS[quantity].gain else -1
-        return [sign * (1 - ours[i] / base[i]) * 100 for i in sorted(ours.keys() & base.keys())]
+        return {i: sign * (1 - ours[i] / base[i]) * 100 for i in sorted(ours.keys() & base.keys())}
 
     def times(self) -> dict[str, Part]:
         """Return the times of a sample by title."""
@@ -190,6 +199,7 @@ class Measured:
                 lambda row: 1e6 / row["samples_per_s"] if row["samples_per_s"] else None,
             ),
             "one-way latency, p50": ("latency", lambda row: row["latency_p50_us"]),
+            f"delay at {RATE}/s, p50": ("paced", lambda row: row["delay_p50_us"]),
         }
 
     def components(self) -> dict[str, Part]:
@@ -208,8 +218,7 @@ class Measured:
 
     def facts(self, network: str) -> Row:
         """Return the fingerprint of a network, and its MTU."""
-        valid = (row for row in self.run.attempts() if row["network_label"] == network and row["valid"])
-        row = next(valid, {})
+        row = next((row for row in self.trials if row["network_label"] == network), {})
         observed = row.get("fingerprint") or {}
         return {"mtu": row.get("mtu_bytes"), **{key: observed.get(key) for key in FACTS}}
 
@@ -219,15 +228,10 @@ def _machine_us(row: Row) -> float | None:
     return None if milliseconds is None else milliseconds * row["payload_bytes"] / 1e3
 
 
-def difference(ours: Sequence[float], others: Sequence[float]) -> Estimate | None:
-    """Return the difference of two means with the interval of Welch's t-test; None without values."""
-    if not ours or not others:
-        return None
-    value, n = sum(ours) / len(ours) - sum(others) / len(others), min(len(ours), len(others))
-    if n < 2:
-        return Estimate(value, None, None, n)
-    interval = stats.ttest_ind(ours, others, equal_var=False).confidence_interval(CONFIDENCE)
-    return Estimate(value, float(interval.low), float(interval.high), n)
+def difference(ours: dict[int, float], others: dict[int, float]) -> Estimate | None:
+    """Return the mean of the paired differences; None without pairs."""
+    pairs = [ours[i] - others[i] for i in ours.keys() & others.keys()]
+    return linear_mean(pairs) if pairs else None
 
 
 def excludes_0(estimate: Estimate | None) -> bool:
@@ -238,41 +242,37 @@ def excludes_0(estimate: Estimate | None) -> bool:
 # -- output ------------------------------------------------------------------------------------------------
 
 
-def add_tables(report: common.Report, folder: Path) -> None:
-    """Add the tables and the data of both run folders to the report."""
-    both = {name: Measured(folder / name) for name in TESTBEDS}
+def add_tables(report: common.Report, folder: Path, options: Any) -> None:
+    """Add the tables and the data of the complete pairs to the report."""
+    pairs = [i for i in range(options.pairs) if all(is_complete(folder / f"{name}-{i}") for name in TESTBEDS)]
+    both = {name: Measured([folder / f"{name}-{i}" for i in pairs]) for name in TESTBEDS}
     kernels = {name: "one kernel" if item.one_kernel else "several kernels" for name, item in both.items()}
     testbeds = [f"{name}: {kernels[name]}, load average {item.load()}" for name, item in both.items()]
     report.text(f"Reliable unicast, one subscriber; {'; '.join(testbeds)}")
-    add_overheads(report, both)
-    add_added(report, both)
-    add_facts(report, both)
+    cases = [(network, payload) for network in options.network for payload in options.payload]
+    add_overheads(report, both, cases)
+    add_added(report, both, cases)
+    add_facts(report, both, options)
     for name, item in both.items():
-        for reason in {str(row["reason"]) for row in item.run.attempts() if not row["valid"]}:
+        attempts = (row for run in item.runs for row in run.attempts())
+        for reason in {str(row["reason"]) for row in attempts if not row["valid"]}:
             report.skip(f"an attempt in the {name}: {reason}")
 
 
-def add_overheads(report: common.Report, both: dict[str, Measured]) -> None:
+def add_overheads(report: common.Report, both: dict[str, Measured], cases: Cases) -> None:
     """Add the overheads in percent of each testbed's baseline, and their differences in percentage points."""
     rows, report.data["overheads"], report.data["differences"] = [], [], []
-    for network in NETWORKS[1:]:
-        for payload in both["lab"].payloads():
-            for quantity in OVERHEADS:
-                shown = [f"{network}, {payload} B, {METRICS[quantity].title}"]
-                for name, item in both.items():
-                    row = item.overheads.get((network, payload, quantity))
-                    shown.append(common.describe(_overhead(row) if row else None, 1))
-                    report.data["overheads"].append({"testbed": name, **(row or {})})
-                apart = difference(
-                    *(both[name].relative(network, payload, quantity) for name in ("cluster", "lab"))
-                )
-                report.data["differences"].append(
-                    {"network": network, "payload_bytes": payload, "quantity": quantity, **vars(apart)}
-                    if apart
-                    else {"network": network, "payload_bytes": payload, "quantity": quantity, "value": None}
-                )
-                verdict = "differs" if excludes_0(apart) else "contains 0"
-                rows.append([*shown, common.describe(apart, 1), verdict if apart else "–"])
+    for (network, payload), quantity in product(cases, OVERHEADS):
+        shown = [f"{network}, {payload} B, {METRICS[quantity].title}"]
+        for name, item in both.items():
+            row = item.overheads.get((network, payload, quantity))
+            shown.append(common.describe(_overhead(row) if row else None, 1))
+            report.data["overheads"].append({"testbed": name, **(row or {})})
+        apart = difference(*(both[name].relative(network, payload, quantity) for name in ("cluster", "lab")))
+        what = {"network": network, "payload_bytes": payload, "quantity": quantity}
+        report.data["differences"].append(what | (vars(apart) if apart else {"value": None}))
+        verdict = "differs" if excludes_0(apart) else "contains 0"
+        rows.append([*shown, common.describe(apart, 1), verdict if apart else "–"])
     head = ["overhead relative to host, %", *TESTBEDS, "cluster - lab, points", "interval"]
     report.text(common.table(head, rows))
 
@@ -281,24 +281,23 @@ def _overhead(row: Row) -> Estimate:
     return Estimate(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"], row["n"])
 
 
-def add_added(report: common.Report, both: dict[str, Measured]) -> None:
+def add_added(report: common.Report, both: dict[str, Measured], cases: Cases) -> None:
     """Add the microseconds on top of each testbed's baseline, and the components of their differences."""
     rows, report.data["added"] = [], []
     components: list[list[str]] = []
     head = [*TESTBEDS, "cluster - lab"]
-    for network in NETWORKS[1:]:
-        for payload in both["lab"].payloads():
-            different = []
-            for title in both["lab"].components():
-                shown, residual = _compared(report, both, network, payload, title)
-                components.append(shown)
-                if excludes_0(residual):
-                    different.append(f"{title} {residual.value:+.1f}" if residual else title)
-            for title in both["lab"].times():
-                shown, residual = _compared(report, both, network, payload, title)
-                explained = ", ".join(different) or "not explained"
-                known = residual is not None and residual.low is not None
-                rows.append([*shown, explained if excludes_0(residual) else "inside" if known else "–"])
+    for network, payload in cases:
+        different = []
+        for title in both["lab"].components():
+            shown, residual = _compared(report, both, network, payload, title)
+            components.append(shown)
+            if residual and excludes_0(residual):
+                different.append(f"{title} {residual.value:+.1f}")
+        for title in both["lab"].times():
+            shown, residual = _compared(report, both, network, payload, title)
+            explained = ", ".join(different) or "not explained"
+            known = residual is not None and residual.low is not None
+            rows.append([*shown, explained if excludes_0(residual) else "inside" if known else "–"])
     report.text(common.table(["added to host per sample, µs", *head, "residual"], rows))
     report.text(common.table(["CPU time added to host per sample, µs", *head], components))
 
@@ -311,7 +310,7 @@ def _compared(
         name: item.added(network, payload, (item.times() | item.components())[title])
         for name, item in both.items()
     }
-    estimates = {name: linear_mean(values) if values else None for name, values in added.items()}
+    estimates = {name: linear_mean([*values.values()]) if values else None for name, values in added.items()}
     residual = difference(added["cluster"], added["lab"])
     data = {name: item and vars(item) for name, item in (*estimates.items(), ("residual", residual))}
     report.data["added"].append({"network": network, "payload_bytes": payload, "what": title, **data})
@@ -319,10 +318,10 @@ def _compared(
     return [f"{network}, {payload} B, {title}", *cells], residual
 
 
-def add_facts(report: common.Report, both: dict[str, Measured]) -> None:
+def add_facts(report: common.Report, both: dict[str, Measured], options: Any) -> None:
     """Add what each campaign observed of the networks, and the times with host."""
     rows, report.data["facts"] = [], []
-    for network in NETWORKS:
+    for network in (BASELINE, *options.network):
         for name, item in both.items():
             fact = item.facts(network)
             report.data["facts"].append({"network": network, "testbed": name, **fact})
@@ -331,7 +330,7 @@ def add_facts(report: common.Report, both: dict[str, Measured]) -> None:
             )
     report.text(common.table(["observed", "MTU", *(name.replace("_", " ") for name in FACTS)], rows))
     rows, report.data["baseline"] = [], []
-    for payload in both["lab"].payloads():
+    for payload in options.payload:
         for title in both["lab"].times() | both["lab"].components():
             shown = [f"{BASELINE}, {payload} B, {title}"]
             for name, item in both.items():
@@ -348,15 +347,13 @@ def add_facts(report: common.Report, both: dict[str, Measured]) -> None:
 
 def main() -> int:
     """Measure what is missing and print the result."""
-    parser = common.parser(__doc__ or "", common.Defaults(5, 1, 1, 0.5, "repetitions"))
+    parser = common.parser(__doc__ or "", common.Defaults(5, 1, 1, 0.5))
     parser.add_argument("--cluster", metavar="NAME", help="name of a deployed cluster")
     parser.add_argument(
         "--image", action="append", default=[], metavar="NETWORK=FILE",
-        help="archive of the image of kube-router, as for `k8sdds bundle create`; repeatable",
+        help="archive of the images of kube-router or Cilium, as for `k8sdds bundle create`; repeatable",
     )  # fmt: skip
-    parser.add_argument(
-        "--testbed", choices=TESTBEDS, action="append", help="measure only here; repeatable [both]"
-    )
+    parser.add_argument("--network", action="append", help=f"repeatable {list(NETWORKS)}")
     parser.add_argument(
         "--payload", type=int, action="append", help=f"payload in bytes; repeatable {list(PAYLOADS)}"
     )
@@ -367,18 +364,19 @@ def main() -> int:
         help="folder of the run folders [runs/lab-cluster]",
     )
     options = common.parse(parser)
+    options.network, options.payload = options.network or NETWORKS, options.payload or PAYLOADS
     report = common.Report("lab_cluster", options)
     folder: Path = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [name for name in options.testbed or TESTBEDS if not is_complete(folder / name)]
-    if "lab" in missing:
-        measure(folder / "lab", "lab", options)
-    if "cluster" in missing:
-        with cluster(options.cluster, options.image) as (name, environment):
-            measure(folder / "cluster", name, options, environment)
-    if all((folder / name).exists() for name in TESTBEDS):
-        add_tables(report, folder)
-        report.show()
+    schedule = common.interleave(options.pairs, [TESTBEDS], options.seed)
+    missing = [pair for pair in schedule if not is_complete(folder / f"{pair[1]}-{pair[0]}")]
+    if missing:
+        with cluster(options.cluster, options.image) as (deployed, environment):
+            for i, name in missing:
+                testbed = deployed if name == "cluster" else name
+                measure(folder / f"{name}-{i}", testbed, options, options.seed + i, environment)
+    add_tables(report, folder, options)
+    report.show()
     return 0
 
 

@@ -18,10 +18,12 @@ from scipy import stats
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import common
+import lab_cluster
 import packet_cost
 
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.plan import make_plan
+from tests.run_folders import Plan, make
 
 
 def test_the_interval_leaves_out_as_many_averages_as_the_tables_of_the_test() -> None:
@@ -60,6 +62,24 @@ def test_each_item_is_as_often_first_as_last() -> None:
     pairs = [tuple(item for _, item in schedule[i : i + 2]) for i in range(0, 32, 2)]
     for pair in ("ab", "cd"):
         assert pairs.count(tuple(pair)) == pairs.count(tuple(reversed(pair))) == 4
+
+
+def test_run_folders_of_one_repetition_are_pooled_and_compared_in_pairs(tmp_path: Path) -> None:
+    def measured(testbed: str, seeds: tuple[int, ...]) -> lab_cluster.Measured:
+        folders = [tmp_path / f"{testbed}-{seed}" for seed in seeds]
+        for folder, seed in zip(folders, seeds, strict=True):
+            make(folder, Plan(repetitions=1, seed=seed, testbed=testbed))
+        return lab_cluster.Measured(folders)
+
+    lab, cluster = measured("lab", (1, 2, 3)), measured("cluster", (4, 5, 6))
+    case = ("flannel-vxlan", 1024, "throughput_mbps")
+    ours, others = cluster.relative(*case), lab.relative(*case)
+    assert ours.keys() == others.keys() == {0, 1, 2}
+    found = lab_cluster.difference(ours, others)
+    assert found and found.n == 3 and found.value == pytest.approx(sum(ours[i] - others[i] for i in ours) / 3)
+    # A repetition without a partner has no difference.
+    alone = lab_cluster.difference({0: 1.0, 1: 5.0}, {0: 3.0, 2: 7.0})
+    assert alone and (alone.n, alone.value) == (1, -2.0)
 
 
 @pytest.mark.parametrize("subscribers", [1, 3])
