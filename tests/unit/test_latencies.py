@@ -40,6 +40,10 @@ def test_published_percentiles_need_as_many_values() -> None:
     assert find("latency").from_logs([], [PRINTED, PRINTED]) == {}
 
 
+def test_a_percentile_needs_ten_values_above_it() -> None:
+    assert [histograms.needed(each) for each in histograms.PERCENTILES] == [20, 100, 1000, 10_000, 100_000]
+
+
 @given(episodes=st.integers(0, 30), count=st.integers(0, 3000))
 def test_a_percentile_needs_ten_episodes_above_it(episodes: int, count: int) -> None:
     record = Metrics()

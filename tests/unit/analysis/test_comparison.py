@@ -14,7 +14,7 @@ from k8sdds.analysis.statistics import holm
 from k8sdds.cli.output import fail_if
 from k8sdds.report import comparison as comparison_report
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.errors import ConditionMet, InputError
+from k8sdds.system.errors import InputError
 
 
 def rows(label="host", mbps=100.0, n=5, noise=0.01, seed=1, drift=0.0, **more):
@@ -134,15 +134,6 @@ def test_one_network_is_not_compared_with_all_of_another_folder():
             compare(a, b)
         assert refused.value.remedy == "name one: r@flannel-vxlan, r@host"
     assert compare(side("r", rows()), one).rows
-
-
-def test_fail_if_has_an_exit_code():
-    comparison = compare(side("a", rows()), side("b", rows(mbps=80, seed=2))).rows
-    fail_if(comparison, "better")
-    fail_if(comparison, "worse and change_percent < -50")
-    with pytest.raises(ConditionMet) as met:
-        fail_if(comparison, "worse and change_percent < -5")
-    assert met.value.exit_code == 6
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import pytest
 from hdrh.histogram import HdrHistogram
-from hypothesis import given
-from hypothesis import strategies as st
 
 from k8sdds.report.figures.distributions import distribution
 from k8sdds.results import hdr, histograms
@@ -80,12 +78,6 @@ def test_tags_select_histograms_and_values_of_all_tags_are_merged(tmp_path):
     both = histograms.read(raw, ["latency", "loaded_latency"])
     assert both.total == 2 * loaded.total
     assert both.percentiles([50])[0] == loaded.percentiles([50])[0]
-
-
-@given(count=st.integers(1, 200_000), quantity=st.sampled_from(list(histograms.PERCENTILES)))
-def test_a_percentile_needs_ten_values_above_it(count, quantity):
-    above = count * (100_00 - round(histograms.PERCENTILES[quantity] * 100))
-    assert (count >= histograms.needed(quantity)) == (above >= 100_00 * histograms.VALUES_BEYOND)
 
 
 def test_the_subscriber_with_most_episodes_counts(tmp_path):

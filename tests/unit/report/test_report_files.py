@@ -308,13 +308,6 @@ def test_unwritable_folder_is_an_input_error(tmp_path):
     assert "cannot write the report" in str(error.value) and error.value.remedy
 
 
-def test_damaged_campaign_file_is_an_input_error(tmp_path):
-    run = folders.single(tmp_path / "run")
-    (run.path / "campaign.json").write_text("{")
-    with pytest.raises(InputError):
-        write_report(run, None)
-
-
 @pytest.mark.parametrize("campaign", [
     {"schema": 1}, {"schema": 1, "testbed": "lab", "networks": [], "trials": None, "command": "k8sdds run"},
     {"schema": 1, "testbed": {"name": "cluster", "facts": None}, "networks": {"host": None}, "seed": 0},
