@@ -6,12 +6,15 @@ import errno
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from k8sdds.bundle import Bundle
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.plan import plan
 from k8sdds.deploy.runner import ActionFailed, Runner
@@ -43,15 +46,34 @@ class Applied:
         with self._lock:
             (self.failed if error else self.actions).append(action)
 
-    def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
+    def run(self, script: str, timeout_s: float) -> ScriptResult:
         return ScriptResult(1, "", self.output)
+
+
+Run = Callable[[str, float], ScriptResult]
+"""What a machine answers to a script that may take so many seconds."""
+
+
+def runner_of(logs: Path, applied: Applied, **machines: Run) -> Runner:
+    """Return the runner of machines, of which `worker` stands for all workers."""
+    connections = Connections([])
+    for name in ("master", *WORKERS):
+        run = machines.get(name, machines.get("worker", applied.run))
+        connections.hosts[name] = cast(
+            Host, SimpleNamespace(run=lambda script, timeout_s=60, run=run: run(script, timeout_s))
+        )
+    return Runner(connections, logs, applied)
+
+
+def joins_of(bundle: Bundle) -> list[Action]:
+    joins = [action for action in plan(desired(bundle, PROFILE)) if action.node in WORKERS and action.private]
+    assert len(joins) == 49
+    return joins
 
 
 def apply(actions: list[Action], applied: Applied, logs: Path) -> None:
     """Apply actions without machines."""
-    connections = Connections([])
-    connections.hosts.update(dict.fromkeys({action.node for action in actions}, cast(Host, applied)))
-    runner = Runner(connections, logs, applied)
+    runner = runner_of(logs, applied)
 
     def apply_action(action: Action) -> None:
         if (action.node, action.phase) in applied.failing:
@@ -94,28 +116,22 @@ def test_workers_that_join_late_get_another_token(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    joins = [action for action in plan(desired(bundle, PROFILE)) if action.node in WORKERS and action.private]
-    assert len(joins) == 49
     now_s, created_s = 1000.0, list[float]()
 
-    class ControlPlane(Applied):
-        def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
-            assert "kubeadm token create --ttl 900s" in script
-            created_s.append(now_s)
-            return ScriptResult(0, f"token: created-{now_s:.0f}\n", "")
+    def master(script: str, timeout_s: float) -> ScriptResult:
+        assert "kubeadm token create --ttl 900s" in script
+        created_s.append(now_s)
+        return ScriptResult(0, f"token: created-{now_s:.0f}\n", "")
 
-    class Worker(Applied):
-        def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
-            # kubeadm join may use the token until its timeout.
-            (created,) = re.findall(r"token: created-(\d+)", script)
-            assert now_s + timeout_s <= int(created) + 900
-            return ScriptResult(0, "", "")
+    def worker(script: str, timeout_s: float) -> ScriptResult:
+        # kubeadm join may use the token until its timeout.
+        (created,) = re.findall(r"token: created-(\d+)", script)
+        assert now_s + timeout_s <= int(created) + 900
+        return ScriptResult(0, "", "")
 
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    connections = Connections([])
-    connections.hosts.update(dict.fromkeys(WORKERS, cast(Host, Worker())), master=cast(Host, ControlPlane()))
-    runner = Runner(connections, tmp_path, Applied())
-    for action in joins:
+    runner = runner_of(tmp_path, Applied(), master=master, worker=worker)
+    for action in joins_of(bundle):
         runner.run(action)
         now_s += 60
     assert len(created_s) == 6  # one for 9 workers, whose last joins after 480 s
@@ -123,20 +139,17 @@ def test_workers_that_join_late_get_another_token(
 
 @pytest.mark.parametrize("hangs", [True, False])
 def test_workers_share_the_failure_of_a_control_plane(bundle, tmp_path: Path, hangs: bool) -> None:
-    joins = [action for action in plan(desired(bundle, PROFILE)) if action.node in WORKERS and action.private]
     asked = list[float]()
 
-    class ControlPlane(Applied):
-        def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
-            asked.append(timeout_s)
-            if hangs:
-                raise HostError("master", f"no answer within {timeout_s:g} s")
-            return ScriptResult(1, "", "etcd is full")
+    def master(script: str, timeout_s: float) -> ScriptResult:
+        asked.append(timeout_s)
+        if hangs:
+            raise HostError("master", f"no answer within {timeout_s:g} s")
+        return ScriptResult(1, "", "etcd is full")
 
-    connections = Connections([])
-    connections.hosts.update(dict.fromkeys(WORKERS, cast(Host, Applied())), master=cast(Host, ControlPlane()))
+    runner = runner_of(tmp_path, Applied(), master=master)
     with pytest.raises(ActionFailed) as caught:
-        Runner(connections, tmp_path, Applied()).apply([replace(action, needs=()) for action in joins])
+        runner.apply([replace(action, needs=()) for action in joins_of(bundle)])
     message = caught.value.message
     assert asked == [420]
     assert message.count("no answer within 420 s" if hangs else "etcd is full") == 1
@@ -145,23 +158,14 @@ def test_workers_share_the_failure_of_a_control_plane(bundle, tmp_path: Path, ha
 
 
 def test_a_failure_that_concerns_one_worker_is_not_that_of_others(bundle, tmp_path: Path) -> None:
-    joins = [action for action in plan(desired(bundle, PROFILE)) if action.node in WORKERS and action.private]
-    first, second = joins[:2]
+    first, second, *_ = joins_of(bundle)
     (secret,) = first.private
 
-    class ControlPlane(Applied):
-        def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
-            return (
-                ScriptResult(1, "", "stuck") if "kubectl delete node" in script else ScriptResult(0, "", "")
-            )
+    def master(script: str, timeout_s: float) -> ScriptResult:
+        stuck = "kubectl delete node" in script
+        return ScriptResult(int(stuck), "", "stuck" * stuck)
 
-    class Worker(Applied):
-        def run(self, script: str, timeout_s: float = 60) -> ScriptResult:
-            return ScriptResult(0, "", "")
-
-    connections = Connections([])
-    connections.hosts.update(dict.fromkeys(WORKERS, cast(Host, Worker())), master=cast(Host, ControlPlane()))
-    runner = Runner(connections, tmp_path, Applied())
+    runner = runner_of(tmp_path, Applied(), master=master, worker=lambda *_: ScriptResult(0, "", ""))
     with pytest.raises(ActionFailed, match="stuck"):
         runner.run(replace(first, private=(replace(secret, script="kubectl delete node " + first.node),)))
     runner.run(second)
