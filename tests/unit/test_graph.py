@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from k8sdds.analysis import link_conditions, missing
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, budget_rows, judge_flows, trials_of
 from k8sdds.campaign import applications, contradictions, experiments
-from k8sdds.campaign.expansion import candidates, expand
+from k8sdds.campaign.expansion import Expansion, candidates, expand
 from k8sdds.campaign.experiments import Changes
 from k8sdds.middleware import Surroundings, of
 from k8sdds.model import graph
@@ -27,7 +27,7 @@ from k8sdds.model.placement import crossing, same_node
 from k8sdds.model.trial import AXES, Cell, Endpoint, Participant, Trial
 from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend import graph as graph_answer
-from k8sdds.recommend.answer import answer
+from k8sdds.recommend.answer import Answer, answer
 from k8sdds.report.figures import details
 from k8sdds.results import histograms
 from k8sdds.results.record import checked
@@ -329,12 +329,15 @@ def test_ids_follow_from_the_content_of_the_graph(tmp_path: Path) -> None:
     assert cell_of(load(tmp_path, described)).cell_id == cell.cell_id
     assert cell_of(load(tmp_path, FILE.replace("rate: 200", "rate: 201"))).cell_id != cell.cell_id
     # An experiment that states the text measures the same cell.
-    path = tmp_path / "text.yaml"
+    assert stated(tmp_path, "receive_mode: listener", "      # same\n").cells[0].cell_id == cell.cell_id
+
+
+def stated(folder: Path, setting: str, end: str = "") -> Expansion:
+    """Return an experiment that states the text of the graph, with a setting next to it."""
     indented = "".join(f"      {line}\n" for line in TEXT.splitlines())
-    path.write_text(
-        f"name: text\nsweeps:\n  - networks: host\n    test: graph\n    graph: |\n{indented}      # same\n"
-    )
-    assert expand(experiments.load(str(path))).cells[0].cell_id == cell.cell_id
+    sweep = f"  - networks: host\n    {setting}\n    test: graph\n    graph: |\n{indented}{end}"
+    (folder / "text.yaml").write_text(f"name: text\nsweeps:\n{sweep}")
+    return expand(experiments.load(str(folder / "text.yaml")))
 
 
 @pytest.mark.parametrize(
@@ -347,13 +350,8 @@ def test_ids_follow_from_the_content_of_the_graph(tmp_path: Path) -> None:
     ],
 )
 def test_a_sweep_does_not_state_what_its_graph_states(setting: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "text.yaml"
-    indented = "".join(f"      {line}\n" for line in TEXT.splitlines())
-    path.write_text(
-        f"name: text\nsweeps:\n  - networks: host\n    {setting}\n    test: graph\n    graph: |\n{indented}"
-    )
     with pytest.raises(InputError, match=re.escape(message)) as error:
-        expand(experiments.load(str(path)))
+        stated(tmp_path, setting)
     assert "text.yaml:" in error.value.message
 
 
@@ -525,11 +523,35 @@ def test_counts_that_do_not_add_up_are_not_valid(
     assert not record["valid"] and record["reason"].startswith(reason)
 
 
-def test_samples_that_never_followed_count_as_missing(recording: Recording, tmp_path: Path) -> None:
-    # The node computes too slowly: those that it sends are the fast ones.
+def slow(recording: Recording) -> dict[str, Any]:
+    """Return the record if a node computed too slowly: the samples that it sent are the fast ones."""
     change(recording, "sub0", "command", sent=68, not_sent=132)
     change(recording, "sub1", "command", sent=68, received=68, missed=0)
-    record = recording.record()
+    return recording.record()
+
+
+def flow_trials(application: Application, *records: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the trials of each flow and chain in these repetitions of one cell."""
+    rows = [record | {"block_key": number} for number, record in enumerate(records)]
+    return trials_of(application, ["cell"], {"cell": rows})
+
+
+def verdicts_of(application: Application, trials: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
+    return {
+        each.requirement.describe(): each.verdict for each in judge_flows(application.requirements, trials)
+    }
+
+
+def measured(path: Path, record: dict[str, Any], *more: str) -> Answer:
+    """Return the answer of a run folder all of whose trials have the flows of a record."""
+    experiment = applications.experiment(load(path))
+    kept = ("by_flow", "sent", "received", "lost", "lost_percent", "tail_episodes", "missing", *more)
+    run = folder(path / "run", experiment, **{key: record[key] for key in kept})
+    return answer(evidence.of_own_run(run, experiment))
+
+
+def test_samples_that_never_followed_count_as_missing(recording: Recording, tmp_path: Path) -> None:
+    record = slow(recording)
     assert record["valid"]
     command = record["by_flow"]["command"]
     assert (command["scheduled"], command["deadline_missed"], command["achieved_rate_percent"]) == (
@@ -546,12 +568,7 @@ def test_samples_that_never_followed_count_as_missing(recording: Recording, tmp_
         in record["warnings"]
     )
     application = load(tmp_path, FILE.replace("p50 <= 1 s", "p50 <= 1 s, missed_percent: 1"))
-    trials = trials_of(
-        application, ["cell"], {"cell": [record | {"block_key": number} for number in range(3)]}
-    )
-    verdicts = {
-        each.requirement.describe(): each.verdict for each in judge_flows(application.requirements, trials)
-    }
+    verdicts = verdicts_of(application, flow_trials(application, *[record] * 3))
     assert verdicts["reaction: p50 chain <= 1 s"] == UNDECIDED
     assert (
         verdicts["reaction: missing samples <= 1 %"] == verdicts["command: 98 % of 100 samples/s"] == NOT_MET
@@ -671,13 +688,10 @@ def test_a_pair_of_nodes_is_one_between_which_samples_travel(recording: Recordin
 def test_verdicts_come_from_the_flows_of_the_record(recording: Recording, tmp_path: Path) -> None:
     record = recording.record()
     application = load(tmp_path)
-    rows = [record | {"block_key": number} for number in range(3)]
-    trials = trials_of(application, ["cell"], {"cell": rows})
+    trials = flow_trials(application, *[record] * 3)
     assert list(trials) == ["scan", "imu", "command", "reaction"]
     assert [row["sent"] for row in trials["scan"]] == [400] * 3
-    verdicts = {
-        each.requirement.describe(): each.verdict for each in judge_flows(application.requirements, trials)
-    }
+    verdicts = verdicts_of(application, trials)
     assert verdicts["reaction: p50 chain <= 1 s"] == MET
     assert verdicts["scan: 98 % of 200 samples/s"] == MET
     strict = load(tmp_path, FILE.replace("p50 <= 1 s", "p50 <= 1 us"))
@@ -693,8 +707,7 @@ def test_a_percentile_that_one_repetition_lacks_has_no_mean(recording: Recording
     chain = part["by_flow"]["command"]["chain"]
     chain |= {"delay_p50_us": None, "missing": {"delay_p50_us": few}, "tail_episodes": {"delay_p50_us": 5}}
     application = load(tmp_path)
-    rows = [row | {"block_key": number} for number, row in enumerate([full, part])]
-    trials = trials_of(application, ["cell"], {"cell": rows})
+    trials = flow_trials(application, full, part)
     assert [row["delay_p50_us"] for row in trials["reaction"]] == [None, None]
     assert [row["missing"]["delay_p50_us"] for row in trials["reaction"]] == [
         f"in another repetition, {few}",
@@ -710,23 +723,19 @@ def test_a_chain_does_not_lack_what_its_flow_lacks(recording: Recording, tmp_pat
     flow = record["by_flow"]["command"]
     del flow["chain"]["missing"], flow["chain"]["tail_episodes"]
     flow["missing"] = {"delay_mean_us": "no sample arrived"}
-    trials = trials_of(load(tmp_path), ["cell"], {"cell": [record | {"block_key": 0}]})
+    trials = flow_trials(load(tmp_path), record)
     assert trials["reaction"][0]["missing"] is None and trials["command"][0]["missing"]
 
 
 def test_the_cpu_time_of_a_node_counts_once(recording: Recording, tmp_path: Path) -> None:
     nodes = {"n0": {"participants": 20.0, "shared": 5.0}, "n1": {"participants": 10.0, "shared": 1.0}}
-    row = recording.record() | {"nodes_cpu": nodes, "block_key": 0}
-    trials = trials_of(load(tmp_path), ["cell"], {"cell": [row]})
+    trials = flow_trials(load(tmp_path), recording.record() | {"nodes_cpu": nodes})
     assert budget_rows(trials) == [{"block_key": 0, "node_cpu_percent": 25.0, "total_cpu_percent": 36.0}]
 
 
 def test_the_answer_has_tables_of_flows_and_chains(recording: Recording, tmp_path: Path) -> None:
     record = recording.record()
-    experiment = applications.experiment(load(tmp_path))
-    kept = ("by_flow", "sent", "received", "lost", "lost_percent", "tail_episodes", "missing")
-    run = folder(tmp_path / "run", experiment, **{key: record[key] for key in kept})
-    found = answer(evidence.of_own_run(run, experiment))
+    found = measured(tmp_path, record)
     assert found.recommended is not None
     captions = {table.caption.split(" of the ")[0].split(",")[0]: table for table in results.tables(found)}
     flows, chains = captions["Flows"], captions["Chains"]
@@ -743,7 +752,7 @@ def test_the_answer_has_tables_of_flows_and_chains(recording: Recording, tmp_pat
     confirm = expand(experiments.load(str(tmp_path / "files" / "confirm.yaml")))
     cell = next(
         candidate.cells[0]
-        for candidate in candidates(experiment).measurable
+        for candidate in candidates(applications.experiment(load(tmp_path))).measurable
         if dict(candidate.choices)["networks"] == found.recommended.option.choices["network"]
     )
     same = {"middleware_config": "", "middleware_config_sha256": ""}
@@ -751,14 +760,8 @@ def test_the_answer_has_tables_of_flows_and_chains(recording: Recording, tmp_pat
 
 
 def test_the_first_to_fail_is_one_that_failed(recording: Recording, tmp_path: Path) -> None:
-    # The node computes too slowly, so that nothing is known of the chain.
-    change(recording, "sub0", "command", sent=68, not_sent=132)
-    change(recording, "sub1", "command", sent=68, received=68, missed=0)
-    record = recording.record()
-    experiment = applications.experiment(load(tmp_path))
-    kept = ("by_flow", "by_node", "sent", "received", "lost", "lost_percent", "tail_episodes", "missing")
-    run = folder(tmp_path / "run", experiment, **{key: record[key] for key in kept})
-    found = answer(evidence.of_own_run(run, experiment))
+    # Nothing is known of the chain.
+    found = measured(tmp_path, slow(recording), "by_node")
     first = next(sentence for sentence in results.lead(found) if sentence.startswith("The first to fail"))
     assert first == "The first to fail is command: 98 % of 100 samples/s, which is at 3,300 % of its limit."
     assert results.data(found)["first_to_fail"]["limited_by"] == {
