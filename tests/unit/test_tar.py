@@ -148,17 +148,22 @@ ITEM = {
     "kind": "image", "name": "i", "version": "1", "arch": "amd64", "path": "m", "sha256": "0" * 64, "size_bytes": 1,
 }  # fmt: skip
 INDEXES = {
-    "depth": "[" * 100_000, "list": [], "text": "{", "items": INDEX | {"items": 1}, "item": INDEX | {"items": [1]},
-    "path": INDEX | {"items": [ITEM | {"path": 1}]}, "size": INDEX | {"items": [ITEM | {"size_bytes": "1"}]},
-    "checksum": INDEX | {"items": [ITEM | {"sha256": None}]}, "links": INDEX | {"items": [ITEM | {"links": [1]}]},
-    "arches": INDEX | {"arches": [["amd64"]]}, "unknown": INDEX | {"more": 1}, "huge": INDEX | {"format": 10**400},
+    "nested more than": "[" * 100_000, "a JSON object": [], "valid JSON": "{", "items: expected a list": INDEX | {"items": 1},
+    "items.0: expected": INDEX | {"items": [1]}, "items.0.name: this key is missing": INDEX | {"items": [{"kind": "image"}]},
+    "items.0.path: expected text": INDEX | {"items": [ITEM | {"path": 1}]},
+    "leaves the bundle": INDEX | {"items": [ITEM | {"path": "../x"}]},
+    "size_bytes: expected a whole": INDEX | {"items": [ITEM | {"size_bytes": "1"}]},
+    "sha256: expected text": INDEX | {"items": [ITEM | {"sha256": None}]},
+    "links.0: expected text": INDEX | {"items": [ITEM | {"links": [1]}]},
+    "arches.0: expected text": INDEX | {"arches": [["amd64"]]}, "more: Unexpected": INDEX | {"more": 1},
+    "unknown format": INDEX | {"format": 2}, "unknown format; another": INDEX | {"format": 10**400},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
-def test_hostile_indexes_are_rejected(tmp_path: Path, index: object) -> None:
+@pytest.mark.parametrize(("message", "index"), INDEXES.items(), ids=INDEXES)
+def test_hostile_indexes_are_rejected(tmp_path: Path, message: str, index: object) -> None:
     (tmp_path / "bundle.json").write_text(index if isinstance(index, str) else json.dumps(index))
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=message):
         Bundle.open(tmp_path)
 
 

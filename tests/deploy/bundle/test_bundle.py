@@ -119,23 +119,6 @@ def test_programs_for_a_wrong_architecture_are_reported(tmp_path: Path) -> None:
         software.for_profile(from_there, [HOST_ARCH, other], lambda _: None)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"format": 2}, "unknown format"),
-        ({"items": [{"kind": "image"}]}, r"items\.0\.name: this key is missing"),
-        ({"items": [{"kind": "x", "name": "x", "version": "", "arch": "", "path": "../x", "sha256": "0" * 64,
-                     "size_bytes": 0}]}, "leaves the bundle"),
-    ],
-)  # fmt: skip
-def test_an_invalid_index_is_rejected(tmp_path: Path, change: dict[str, object], message: str) -> None:
-    folder = small(tmp_path / "bundle").folder
-    index = json.loads((folder / "bundle.json").read_text())
-    (folder / "bundle.json").write_text(json.dumps(index | change))
-    with pytest.raises(InputError, match=message):
-        Bundle.open(folder)
-
-
 def test_a_bundle_can_be_a_tar_file(tmp_path: Path) -> None:
     folder = small(tmp_path / "bundle").folder
     with tarfile.open(tmp_path / "bundle.tar", "w") as archive:
