@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -61,6 +62,14 @@ def send(sender: socket.socket, numbers: range, size: int = FRAME) -> None:
         sender.send(frame(number, size))
 
 
+def begin(wire: Wire, values: Values | None = None) -> tuple[socket.socket, socket.socket]:
+    """Start the program and its decisions; return sockets at both ends of the link."""
+    wire.start(values or config())
+    sockets = wire.raw("a"), wire.raw("b")
+    wire.ask("start")
+    return sockets
+
+
 def program(wire: Wire) -> int:
     """Return the process of k8sdds-link, which is a child of the one that entered the namespace."""
     pid = wire.process.pid
@@ -110,9 +119,7 @@ def test_the_same_packets_as_without_sockets(wire: Wire, tmp_path: Path) -> None
 
 def test_delays_reorder_and_are_never_too_short(wire: Wire) -> None:
     values = [20_000, 1000, 1000, 5000]
-    wire.start(config({"delay": {"values_us": values}}))
-    a, b = wire.raw("a"), wire.raw("b")
-    wire.ask("start")
+    a, b = begin(wire, config({"delay": {"values_us": values}}))
     send(a, range(4000))
     numbers = received(b, 4000)
     assert sorted(numbers) == list(range(4000)) and numbers != sorted(numbers)
@@ -153,9 +160,7 @@ def test_outages_by_command(wire: Wire, name: str) -> None:
 
 def test_packets_belong_to_the_state_in_which_they_arrived(wire: Wire) -> None:
     """A machine that is busy stops the program for a while."""
-    wire.start(config())
-    a, b = wire.raw("a"), wire.raw("b")
-    wire.ask("start")
+    a, b = begin(wire)
     for state, passes in (("100", True), ("off", False)):
         os.kill(program(wire), signal.SIGSTOP)
         send(a, range(1500))
@@ -168,9 +173,7 @@ def test_packets_belong_to_the_state_in_which_they_arrived(wire: Wire) -> None:
 
 
 def test_outages_at_a_time_do_not_depend_on_when_the_program_runs(wire: Wire) -> None:
-    wire.start(config())
-    a, b = wire.raw("a"), wire.raw("b")
-    wire.ask("start")
+    a, b = begin(wire)
     asked_us = time.monotonic_ns() // 1000 + 200_000
     failed_us = int(wire.ask(f"outage {LINK} 100 at {asked_us}"))
     repaired_us = int(wire.ask(f"outage {LINK} off at {asked_us + 200_000}"))
@@ -208,9 +211,7 @@ def test_states_whose_time_has_passed_delay_those_that_follow(wire: Wire) -> Non
 
 
 def test_a_full_queue_is_counted(wire: Wire) -> None:
-    wire.start(config({"rate": {"mbit": 2}, "queue": {"packets": 10}}))
-    a, b = wire.raw("a"), wire.raw("b")
-    wire.ask("start")
+    a, b = begin(wire, config({"rate": {"mbit": 2}, "queue": {"packets": 10}}))
     send(a, range(300), size=1500)
     first = received(b, 5)
     counted = wire.stop()
@@ -223,17 +224,14 @@ def test_a_full_queue_is_counted(wire: Wire) -> None:
 
 
 def test_more_packets_than_it_has_memory_for_are_counted(wire: Wire) -> None:
-    wire.start(config({"delay": {"mean_us": 60_000_000}}, packets=50))
-    wire.ask("start")
-    send(wire.raw("a"), range(60))
+    a, _ = begin(wire, config({"delay": {"mean_us": 60_000_000}}, packets=50))
+    send(a, range(60))
     counted = wire.stop()
     assert counted["dropped"]["overflow"] == 10 and counted["in_flight"] == 50 and balance(counted) == 0
 
 
 def test_packets_that_it_missed_are_counted(wire: Wire) -> None:
-    wire.start(config())
-    a, b = wire.raw("a"), wire.raw("b")
-    wire.ask("start")
+    a, b = begin(wire)
     os.kill(program(wire), signal.SIGSTOP)
     send(a, range(5000))
     os.kill(program(wire), signal.SIGCONT)
@@ -266,20 +264,19 @@ def transfer(wire: Wire, count: int) -> tuple[bytes, bytes]:
     return data, bytes(arrived)
 
 
-def statuses(capture: socket.socket) -> list[tuple[int, int]]:
-    """Return the status and the VLAN tag of all packets that a socket has captured."""
+def captured(capture: socket.socket) -> tuple[bytes, int, int]:
+    """Return the next packet that a socket has captured, its status and its VLAN tag."""
+    packet, [(level, kind, data)], _, _ = capture.recvmsg(1 << 17, 256)
+    assert (level, kind) == (263, AUXDATA)
+    return packet, int.from_bytes(data[:4], sys.byteorder), int.from_bytes(data[16:18], sys.byteorder)
+
+
+def statuses(capture: socket.socket) -> Iterator[int]:
+    """Yield the status of all packets that a socket has captured."""
     capture.setblocking(False)
-    found = []
-    while True:
-        try:
-            _, ancillary, _, _ = capture.recvmsg(1 << 17, 256)
-        except BlockingIOError:
-            return found
-        for level, kind, data in ancillary:
-            if (level, kind) == (263, AUXDATA):
-                found.append(
-                    (int.from_bytes(data[:4], sys.byteorder), int.from_bytes(data[16:18], sys.byteorder))
-                )
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            yield captured(capture)[1]
 
 
 def test_tcp_with_partial_checksums(wire: Wire) -> None:
@@ -290,7 +287,7 @@ def test_tcp_with_partial_checksums(wire: Wire) -> None:
     sent, arrived = transfer(wire, 1 << 20)
     assert hashlib.sha256(sent).digest() == hashlib.sha256(arrived).digest()
     # The kernel has left the checksums to the next device, and the receiver has taken the packets as valid.
-    assert sum(bool(status & CHECKSUM_NOT_READY) for status, _ in statuses(capture)) > 700
+    assert sum(bool(status & CHECKSUM_NOT_READY) for status in statuses(capture)) > 700
     counted = wire.stop()
     assert counted["oversized"] == 0 and counted["bytes_in"] > 1 << 20
 
@@ -363,18 +360,12 @@ def test_a_vlan_tag_passes(wire: Wire) -> None:
     b.setsockopt(263, AUXDATA, 1)
     tagged = frame(1)[:12] + b"\x81\0" + b"\x20\x2a" + PROTOCOL.to_bytes(2, "big") + frame(1)[14:]
     a.send(tagged)
-    data, ancillary, _, _ = b.recvmsg(1 << 16, 256)
-    [(status, tag)] = [
-        (int.from_bytes(aux[:4], sys.byteorder), int.from_bytes(aux[16:18], sys.byteorder))
-        for _, _, aux in ancillary
-    ]
+    data, status, tag = captured(b)
     assert number_of(data) == 1 and status & VLAN_VALID and tag == 0x202A
 
 
 def test_an_interface_that_is_down_and_one_that_is_deleted(wire: Wire) -> None:
-    wire.start(config())
-    a, b = wire.raw("a"), wire.raw("b")
-    wire.ask("start")
+    a, b = begin(wire)
     wire.sandbox.run(["ip", "-n", "switch", "link", "set", "far", "down"])
     send(a, range(5))
     counted = wire.stop()

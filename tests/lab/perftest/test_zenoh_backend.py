@@ -30,6 +30,8 @@ DROP = """{
 }"""
 
 
+CHECK = ["-pub", "-check", "-nic", "lo", "-middleware", "zenoh", "-transport", "TCPv4", "-middlewareConfig"]
+
 REFERENCE_BYTES = 300
 """Of a ping and its pong, each with a TCP segment that states where it is, and an acknowledgment."""
 
@@ -150,15 +152,6 @@ def test_processes_create_files_in_shared_memory_one_at_a_time(perftest, elsewhe
     end_all(*processes)
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_peer_that_held_buffers_is_lost(perftest, victim):
-    processes = perftest.begin("-transport", "SHMEM", "-peerTimeout", 1, middleware="zenoh", time=20)
-    processes[1].wait_for_phase("M")
-    processes[victim].signal(signal.SIGKILL)
-    assert processes[1 - victim].end() == 4
-    assert "peer lost" in processes[1 - victim].k8sdds["exit"]["reason"]
-
-
 def test_no_samples_are_left_in_shared_memory(perftest, elsewhere):
     """Files of 12 KiB for the handshake may be left, which the library removes when the next process starts."""
     within, folder = elsewhere
@@ -270,10 +263,7 @@ def test_the_longest_batch_is_set(perftest, option):
     ],
 )
 def test_configuration_is_refused(perftest, config, content, expected):
-    refused = perftest.run(
-        *("-pub", "-check", "-nic", "lo", "-middleware", "zenoh", "-transport", "TCPv4"),
-        *("-middlewareConfig", config(content)),
-    )
+    refused = perftest.run(*CHECK, config(content))
     assert (refused.returncode, refused.stdout) == (2, "")
     assert expected in refused.stderr
     assert len(refused.stderr.splitlines()) == 1 and "/src/" not in refused.stderr
@@ -283,19 +273,7 @@ def test_configuration_is_refused(perftest, config, content, expected):
     ("profile", "reliable"), [("zenoh-default", 2), ("rmw-zenoh", 2), ("reliable-block", 0)]
 )
 def test_profiles_are_accepted_unless_they_drop_reliable_samples(perftest, profile, reliable):
-    file = REPOSITORY / "qos" / f"{profile}.json5"
-    check = (
-        "-pub",
-        "-check",
-        "-nic",
-        "lo",
-        "-middleware",
-        "zenoh",
-        "-transport",
-        "TCPv4",
-        "-middlewareConfig",
-        file,
-    )
+    check = (*CHECK, REPOSITORY / "qos" / f"{profile}.json5")
     assert perftest.run(*check).returncode == reliable
     assert perftest.run(*check, "-bestEffort").returncode == 0
 
@@ -321,20 +299,15 @@ def test_encrypted_samples_arrive(perftest, files, transport, test):
     assert "PRIVATE KEY" not in publisher.out + publisher.err + subscriber.out + subscriber.err
 
 
-def test_a_peer_without_a_certificate_is_rejected(perftest, files):
-    processes = perftest.begin("-discoveryTimeout", 2, pub=files.options("pub"), middleware="zenoh")
-    end_all(*processes, codes=(3, 3))
-
-
-def test_a_peer_of_another_authority_is_rejected(perftest, files, tmp_path):
-    foreign = Files(tmp_path / "foreign", rtps="ENCRYPT")
-    roles = {"pub": files.options("pub"), "sub": foreign.options("sub")}
-    processes = perftest.begin("-discoveryTimeout", 2, **roles, middleware="zenoh")
-    end_all(*processes, codes=(3, 3))
-
-
-def test_a_subscriber_may_not_publish(perftest, files):
-    roles = {"pub": files.options("sub"), "sub": files.options("sub")}
+@pytest.mark.parametrize("what", ["no certificate", "another authority", "a subscriber publishes"])
+def test_peers_without_the_rights_are_rejected(perftest, files, tmp_path, what):
+    roles = {"pub": files.options("pub"), "sub": files.options("sub")}
+    if what == "no certificate":
+        del roles["sub"]
+    elif what == "another authority":
+        roles["sub"] = Files(tmp_path / "foreign", rtps="ENCRYPT").options("sub")
+    else:
+        roles["pub"] = roles["sub"]
     processes = perftest.begin("-discoveryTimeout", 2, **roles, middleware="zenoh")
     end_all(*processes, codes=(3, 3))
 
@@ -424,8 +397,10 @@ def test_a_foreign_sample_by_tcp_does_not_end_a_run_over_shared_memory(perftest)
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_peer_is_lost(perftest, victim):
-    processes = perftest.begin("-peerTimeout", 1, middleware="zenoh", time=20)
+@pytest.mark.parametrize("transport", ["TCPv4", "SHMEM"])
+def test_a_killed_peer_is_lost(perftest, transport, victim):
+    """By shared memory, it held buffers."""
+    processes = perftest.begin("-transport", transport, "-peerTimeout", 1, middleware="zenoh", time=20)
     processes[1].wait_for_phase("M")
     processes[victim].signal(signal.SIGKILL)
     assert processes[1 - victim].end() == 4
