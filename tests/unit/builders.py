@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from k8sdds.campaign import start
+from k8sdds.campaign.expansion import Expansion
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
@@ -21,6 +23,15 @@ def trial(
     of: Cell, testbed: str = "lab", repetition: int = 0, duration_s: float = 1, warmup_s: float = 0
 ) -> Trial:
     return Trial(cell=of, testbed=testbed, repetition=repetition, duration_s=duration_s, warmup_s=warmup_s)
+
+
+def written_run(of: Expansion, folder: Path) -> Path:
+    """Write the files of the user and the experiment as into a run folder; return the folder."""
+    for name, content in start._user_files(of).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    (folder / "experiment.yaml").write_text(start.experiment_yaml(start._with_copies(of)))
+    return folder
 
 
 def named(name: str) -> Participant:

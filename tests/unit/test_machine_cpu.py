@@ -34,6 +34,16 @@ def usage(*arguments: Any, **cpu_s: float) -> Usage:
     return Usage(seen(*arguments, **cpu_s), owner)
 
 
+POD = "12345678-1234-1234-1234-123456789abc"
+
+
+def on_node(at_s: float, *seen: tuple[int, int, str, float]) -> Usage:
+    """Return the usage of a node with these processes: id, parent, cgroup and CPU time."""
+    processes = [dict(zip(("pid", "parent", "cgroup", "cpu_s"), each, strict=True)) for each in seen]
+    document = {"monotonic_ns": round(at_s * 1e9), "kernel_threads_s": 0.0, "processes": processes}
+    return evidence.usage(Processes.model_validate(document), {POD: components.PARTICIPANT})
+
+
 def test_cpu_time_is_divided_by_owner() -> None:
     before = usage(5.0, 1.0, p10=1.0, p20=2.0, p30=7.0)
     after = usage(9.0, 1.2, p10=1.4, p20=5.0, p30=7.1, p31=0.3)
@@ -74,30 +84,17 @@ def test_descendants_belong_to_a_tree() -> None:
 
 def test_the_shim_of_a_pod_has_its_owner() -> None:
     """A participant is executed in a pod: the shim of its runtime, in another cgroup, waits for it."""
-    pod = "12345678-1234-1234-1234-123456789abc"
-
-    def at(moment_s: float, shim_s: float, *others: dict[str, Any]) -> Usage:
-        processes = [
-            {"pid": 1, "parent": 0, "cgroup": "/init.scope", "cpu_s": 3.0},
-            {"pid": 50, "parent": 1, "cgroup": "/system.slice/containerd.service", "cpu_s": shim_s},
-            {"pid": 51, "parent": 50, "cgroup": f"/kubepods/pod{pod}/1", "cpu_s": 0.1},
-            *others,
-        ]
-        document = {"monotonic_ns": round(moment_s * 1e9), "kernel_threads_s": 0.0, "processes": processes}
-        return evidence.usage(Processes.model_validate(document), {pod: components.PARTICIPANT})
-
-    running = {"pid": 60, "parent": 50, "cgroup": f"/kubepods/pod{pod}/1", "cpu_s": 0.2}
-    spent = machine_cpu.between(at(0.0, 1.0, running), at(4.0, 3.5))
+    init, pause = (1, 0, "/init.scope", 3.0), (51, 50, f"/kubepods/pod{POD}/1", 0.1)
+    running = (60, 50, f"/kubepods/pod{POD}/1", 0.2)
+    shim = (50, 1, "/system.slice/containerd.service")
+    before = on_node(0.0, init, (*shim, 1.0), pause, running)
+    spent = machine_cpu.between(before, on_node(4.0, init, (*shim, 3.5), pause))
     assert spent is not None and spent.others == 0
 
 
 def test_what_emulates_links_is_no_other_program() -> None:
-    def at(moment_s: float, cpu_s: float) -> Usage:
-        process = {"pid": 70, "parent": 1, "cgroup": "/system.slice/k8sdds-link.service", "cpu_s": cpu_s}
-        document = {"monotonic_ns": round(moment_s * 1e9), "kernel_threads_s": 0.0, "processes": [process]}
-        return evidence.usage(Processes.model_validate(document), {})
-
-    spent = machine_cpu.between(at(0.0, 1.0), at(4.0, 3.0))
+    link = (70, 1, "/system.slice/k8sdds-link.service")
+    spent = machine_cpu.between(on_node(0.0, (*link, 1.0)), on_node(4.0, (*link, 3.0)))
     assert spent is not None and (spent.links, spent.others) == (50, 0)
 
 

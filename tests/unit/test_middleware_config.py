@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.campaign import contradictions, experiments, start
+from k8sdds.campaign import contradictions, experiments
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.record import description
 from k8sdds.system.errors import InputError
+from tests.unit import builders
 
 EXPERIMENT = """\
 name: mine
@@ -51,11 +52,7 @@ def test_the_content_identifies_a_cell_not_the_place(tmp_path: Path) -> None:
 def test_the_run_folder_is_complete(tmp_path: Path) -> None:
     """The copy of the experiment names the copy of the file, so that it expands to the same cells elsewhere."""
     original = expansion(tmp_path / "a")
-    folder = tmp_path / "run"
-    for name, content in start._user_files(original).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    (folder / "experiment.yaml").write_text(start.experiment_yaml(start._with_copies(original)))
+    folder = builders.written_run(original, tmp_path / "run")
     (tmp_path / "a" / "tuned.xml").unlink()
     copied = expand(experiments.load(str(folder / "experiment.yaml")))
     assert [cell.cell_id for cell in copied.cells] == [cell.cell_id for cell in original.cells]

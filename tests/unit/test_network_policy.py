@@ -27,10 +27,10 @@ def application(**changes: Any) -> Application:
     return Application.model_validate({"name": "robot", "flows": [FLOW]} | changes)
 
 
-def by_component(policies: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def by_component(used: Communication, loaded: Application | None = None) -> dict[str, dict[str, Any]]:
     return {
         policy["spec"]["podSelector"]["matchLabels"].get(COMPONENT, NAME): policy["spec"]
-        for policy in policies
+        for policy in network_policy.policies(loaded or application(), used)
     }
 
 
@@ -71,7 +71,7 @@ def test_only_nodes_that_share_a_flow_reach_each_other() -> None:
     nodes = {"lidar": {"publishes": "scans"}, "map": {"subscribes": "scans", "publishes": "grid"}}
     nodes |= {"planner": {"subscribes": "grid"}}
     chain = application(flows=[FLOW, {**FLOW, "name": "grid"}], nodes=nodes)
-    found = by_component(network_policy.policies(chain, Communication(domain=2)))
+    found = by_component(Communication(domain=2), chain)
     ports = [{"protocol": "UDP", "port": port} for port in (7910, 7911)]
     for own, peers in {"lidar": ["map"], "planner": ["map"], "map": ["lidar", "planner"]}.items():
         (ingress,), (egress, dns) = found[own]["ingress"], found[own]["egress"]
@@ -85,15 +85,12 @@ def test_only_nodes_that_share_a_flow_reach_each_other() -> None:
 
 
 def test_each_process_of_a_pod_has_its_ports() -> None:
-    (ingress,) = by_component(network_policy.policies(application(), Communication(processes=2)))[
-        "scans-publisher"
-    ]["ingress"]
+    (ingress,) = by_component(Communication(processes=2))["scans-publisher"]["ingress"]
     assert [port["port"] for port in ingress["ports"]] == [7410, 7411, 7412, 7413]
 
 
 def test_samples_by_multicast_have_a_port_of_their_own() -> None:
-    used = Communication(domain=2, discovery=MULTICAST)
-    spec = by_component(network_policy.policies(application(), used))["scans-publisher"]
+    spec = by_component(Communication(domain=2, discovery=MULTICAST))["scans-publisher"]
     assert [port["port"] for port in spec["egress"][1]["ports"]] == [7900, 7901]
     assert {7900, 7901} < {port["port"] for port in spec["ingress"][0]["ports"]}
 
@@ -114,8 +111,7 @@ def test_the_output_states_which_limit_on_processes_to_raise(name: str, processe
 
 
 def test_clients_of_a_zenoh_router_reach_only_the_router() -> None:
-    used = Communication("zenoh", discovery=SERVER)
-    found = by_component(network_policy.policies(application(), used))
+    found = by_component(Communication("zenoh", discovery=SERVER))
     assert found["scans-publisher"]["ingress"] == []
     assert found["scans-publisher"]["egress"][0]["ports"] == [{"protocol": "TCP", "port": 7447}]
     assert found[NAME]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": 7447}]
@@ -123,8 +119,8 @@ def test_clients_of_a_zenoh_router_reach_only_the_router() -> None:
 
 
 def test_the_group_may_be_one_of_ipv6() -> None:
-    used = Communication(discovery=MULTICAST, group="ff15::efff:1")
-    egress = by_component(network_policy.policies(application(), used))["scans-publisher"]["egress"]
+    found = by_component(Communication(discovery=MULTICAST, group="ff15::efff:1"))
+    egress = found["scans-publisher"]["egress"]
     assert {"ipBlock": {"cidr": "ff15::efff:1/128"}} in egress[1]["to"]
 
 

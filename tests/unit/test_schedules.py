@@ -27,6 +27,7 @@ from k8sdds.model.settings import MAX_SAMPLE_BYTES
 from k8sdds.model.trial import Endpoint
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
+from tests.unit import builders
 
 TWO_SIZES = "# /camera\nperiod 100000  # 100 ms\n0 1000\n\n10 60000\n10 60000\n\t60000  1000\r\n"
 EXPERIMENT = "name: mine\nsweeps:\n  - {networks: host, test: paced, schedule: camera.txt, publishers: 2}\n"
@@ -211,11 +212,7 @@ def test_the_rate_of_a_part() -> None:
 def test_the_run_folder_is_complete(tmp_path: Path, text: str) -> None:
     """The copy of the experiment names the copy of the file, so that it expands to the same cells elsewhere."""
     original = expand(applications.load_experiment(str(written(tmp_path / "a", text))))
-    folder = tmp_path / "run"
-    for name, content in start._user_files(original).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    (folder / "experiment.yaml").write_text(start.experiment_yaml(start._with_copies(original)))
+    folder = builders.written_run(original, tmp_path / "run")
     (tmp_path / "a" / "camera.txt").unlink()
     loaded = experiments.load(str(folder / "experiment.yaml"))
     assert [description(trial) for trial in expand(loaded).trials("lab")] == [

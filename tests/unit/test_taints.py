@@ -29,6 +29,14 @@ def taints(bundle: Bundle, wanted: str, machines: Mapping[str, Facts]) -> list[A
     return [action for action in plan(desired(bundle, text(wanted), machines)) if action.phase == "taints"]
 
 
+def states(bundle: Bundle, line: str) -> dict[str, Facts]:  # noqa: F811
+    """Return the machines of a cluster without taints of k8sdds, whose API server has this line on taints."""
+    state = desired(bundle, text("[]"))
+    machines = dict(after(state.facts, "master", plan(state)))
+    lists = {**machines["master"].lists, "kube.taints": (line,)}
+    return machines | {"master": replace(machines["master"], lists=lists)}
+
+
 def test_taints_are_set_changed_and_removed(bundle: Bundle) -> None:  # noqa: F811
     state = desired(bundle, text(f"['{TAINT}', quiet:NoExecute]"))
     actions = plan(state)
@@ -47,21 +55,13 @@ def test_taints_are_set_changed_and_removed(bundle: Bundle) -> None:  # noqa: F8
 
 
 def test_taints_of_the_user_stay(bundle: Bundle) -> None:  # noqa: F811
-    state = desired(bundle, text("[]"))
-    machines = after(state.facts, "master", plan(state))
-    line = 'pi2  [{"effect":"NoSchedule","key":"dedicated","value":"robots"}]'
-    lists = {**machines["master"].lists, "kube.taints": (line,)}
-    machines["master"] = replace(machines["master"], lists=lists)
+    machines = states(bundle, 'pi2  [{"effect":"NoSchedule","key":"dedicated","value":"robots"}]')
     # With the same value, it stays the user's even if the profile drops it later.
     assert taints(bundle, f"['{TAINT}']", machines) == [] and taints(bundle, "[]", machines) == []
 
 
 def test_interrupted_change_is_completed(bundle: Bundle) -> None:  # noqa: F811
-    state = desired(bundle, text("[]"))
-    machines = after(state.facts, "master", plan(state))
-    # The annotation was written before the taint.
-    lists = {**machines["master"].lists, "kube.taints": ("pi2 dedicated:NoSchedule ",)}
-    machines["master"] = replace(machines["master"], lists=lists)
+    machines = states(bundle, "pi2 dedicated:NoSchedule ")  # the annotation was written before the taint
     (action,) = taints(bundle, f"['{TAINT}']", machines)
     assert "kubectl taint node pi2 --overwrite dedicated=robots:NoSchedule" in action.script
     (action,) = taints(bundle, "[]", machines)
