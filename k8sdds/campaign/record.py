@@ -207,8 +207,10 @@ def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
         summary["handshake_s"] for summary in [*publishers, *subscribers]
     )
     record.sent = aggregate.total(summary["sent"] for summary in publishers)
-    for count in ("received", "lost", "duplicates", "out_of_order"):
-        setattr(record, count, aggregate.total(summary[count] for summary in subscribers))
+    record.received = aggregate.total(summary["received"] for summary in subscribers)
+    record.lost = aggregate.total(summary["lost"] for summary in subscribers)
+    record.duplicates = aggregate.total(summary["duplicates"] for summary in subscribers)
+    record.out_of_order = aggregate.total(summary["out_of_order"] for summary in subscribers)
     record.foreign_samples = aggregate.total(
         summary["foreign_samples"] for summary in [*publishers, *subscribers]
     )
@@ -259,12 +261,13 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
 
 def _set_resources_of_roles(record: TrialRecord, outputs: TrialOutputs) -> None:
     """Set what publishers and subscribers used. Most nodes of a graph do both, so it has neither."""
-    for role in (PUBLISHER, SUBSCRIBER):
-        meters = outputs.meters_of_role(role)
-        cpu_percents = (percent(readings, readings.get("cpu_s")) for readings in meters)
-        setattr(record, f"{role}_cpu_percent", aggregate.mean(cpu_percents))
-        setattr(record, f"{role}_cpu_interval_s", aggregate.mean(map(cpu_interval_s, meters)))
-        setattr(record, f"{role}_rss_bytes", _memory_bytes(meters))
+    publishers, subscribers = outputs.meters_of_role(PUBLISHER), outputs.meters_of_role(SUBSCRIBER)
+    record.publisher_cpu_percent = _cpu_percent(publishers)
+    record.publisher_cpu_interval_s = _interval_s(publishers)
+    record.publisher_rss_bytes = _memory_bytes(publishers)
+    record.subscriber_cpu_percent = _cpu_percent(subscribers)
+    record.subscriber_cpu_interval_s = _interval_s(subscribers)
+    record.subscriber_rss_bytes = _memory_bytes(subscribers)
 
 
 def _network_bytes(outputs: TrialOutputs, service: Participant) -> int | None:
@@ -282,6 +285,14 @@ def _congestion_control(outputs: TrialOutputs) -> str | None:
         if meters.get("tcp_congestion_control")
     }
     return ", ".join(sorted(used)) or None
+
+
+def _cpu_percent(meters: list[dict[str, Any]]) -> float | None:
+    return aggregate.mean(percent(readings, readings.get("cpu_s")) for readings in meters)
+
+
+def _interval_s(meters: list[dict[str, Any]]) -> float | None:
+    return aggregate.mean(cpu_interval_s(readings) for readings in meters)
 
 
 def _memory_bytes(meters: list[dict[str, Any]]) -> int | None:
