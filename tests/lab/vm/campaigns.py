@@ -1,8 +1,12 @@
-"""Run campaigns inside the virtual machine, without the command's report, which takes minutes there."""
+"""Run campaigns inside the virtual machine, without the command's report, which takes minutes there.
+
+As a program, it prints a line of JSON about an experiment, which is JSON too: `EXPERIMENT KEY...`.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -26,3 +30,7 @@ def measured(experiment: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any
             failed = campaign.run(request, testbed, Display())
         attempts = [{key: attempt.get(key) for key in keys} for attempt in RunFolder(folder).attempts()]
         return {"invalid": str(failed or ""), "attempts": attempts}
+
+
+if __name__ == "__main__":
+    print("\n" + json.dumps(measured(json.loads(sys.argv[1]), tuple(sys.argv[2:]))))

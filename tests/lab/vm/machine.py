@@ -9,14 +9,17 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from k8sdds.system.kernel_features import IPIP, IPTABLES, NOTRACK, RPFILTER
+from k8sdds.system.paths import CHECKOUT
 from k8sdds.system.sandbox import Sandbox
 
 TIMEOUT_S = 1500
@@ -41,6 +44,7 @@ KERNEL_OPTIONS = (
     " mitigations=off nokaslr audit=0 apparmor=0 nowatchdog no_timer_check random.trust_cpu=on"
     " rcupdate.rcu_expedited=1"
 )
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 RELEASE = 8
 """Increased when the cached files change."""
 
@@ -163,6 +167,11 @@ def sandbox(name: str) -> Sandbox:
     created.run(["ip", "addr", "add", f"{HOST}/24", "dev", TAP])
     created.run(["ip", "link", "set", TAP, "up"])
     return created
+
+
+def python(*argv: str) -> str:
+    """Return the shell command that runs this Python with arguments, in the checkout."""
+    return f"cd {shlex.quote(str(CHECKOUT))}; PATH={PATH} {shlex.join([f'{sys.prefix}/bin/python', *argv])}"
 
 
 def run(command: str, within: Sandbox | None = None) -> tuple[list[Any], str]:

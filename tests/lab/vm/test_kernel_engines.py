@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import platform
 import re
-import shlex
-import sys
 from typing import Any
 
 import pytest
 
-from k8sdds.system.paths import CHECKOUT
 from tests.lab.vm import machine
 
 pytestmark = [
@@ -23,9 +20,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cases() -> dict[str, dict[str, Any]]:
     """Return the results of tests/lab/vm/guest.py by case."""
-    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    python = shlex.quote(f"{sys.prefix}/bin/python")
-    results, output = machine.run(f"cd {shlex.quote(str(CHECKOUT))}; {path} {python} -m tests.lab.vm.guest")
+    results, output = machine.run(machine.python("-m", "tests.lab.vm.guest"))
     assert results, output
     return {case["case"]: case for case in results}
 

@@ -6,9 +6,7 @@ import json
 import os
 import platform
 import re
-import shlex
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,11 +80,8 @@ def observed() -> Iterator[dict[str, Any]]:
         (folder / "plan.json").write_text(json.dumps(plan(folder)))
         sandbox.run(["ip", "route", "add", SUBNETS, "via", machine.GUEST])
         control_plane.start(sandbox, machine.HOST, folder).create([node(name) for name in NODES])
-        path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        command = shlex.join(
-            [sys.executable, str(Path(__file__).with_name("kube_router_guest.py")), str(folder)]
-        )
-        results, output = machine.run(f"{path} {command}", sandbox)
+        guest = machine.python(str(Path(__file__).with_name("kube_router_guest.py")), str(folder))
+        results, output = machine.run(guest, sandbox)
         assert results, output[-6000:]
         assert "error" not in results[-1], json.dumps(results[-1], indent=1)
         yield results[-1]

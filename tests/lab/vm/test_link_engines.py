@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import platform
 import re
-import shlex
-import sys
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from scipy import stats
 
 from k8sdds.analysis import link_conditions
 from k8sdds.model.link import KERNEL, USERSPACE, Link
-from k8sdds.system.paths import CHECKOUT
 from tests.lab.vm import machine
 
 pytestmark = [
@@ -89,9 +86,7 @@ def asked(engines: tuple[str, ...] = (KERNEL, USERSPACE)) -> list[dict[str, Any]
 
 
 def run(cases: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    argv = [f"{sys.prefix}/bin/python", "-m", "tests.lab.vm.link_guest", json.dumps(cases)]
-    results, output = machine.run(f"cd {shlex.quote(str(CHECKOUT))}; {path} {shlex.join(argv)}")
+    results, output = machine.run(machine.python("-m", "tests.lab.vm.link_guest", json.dumps(cases)))
     assert len(results) == len(cases), output
     assert not any("failed" in found for found in results), results
     return {found["case"]: found for found in results}

@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-import shlex
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,17 +44,8 @@ def observed(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
         created = bundle.create(folder / "bundle", [HOST_ARCH], archives=archives)
         image.unpack(created, versions.WEAVE_IMAGE, folder / "image")
         (folder / "image/opt/cni/bin/weave-net").symlink_to("/usr/bin/weaveutil")
-        path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        command = shlex.join(
-            [
-                f"{sys.prefix}/bin/python",
-                "-m",
-                "tests.lab.vm.weave_guest",
-                str(folder / "image"),
-                request.param,
-            ]
-        )
-        results, output = machine.run(f"cd {shlex.quote(str(REPOSITORY))}; {path} {command}")
+        guest = machine.python("-m", "tests.lab.vm.weave_guest", str(folder / "image"), request.param)
+        results, output = machine.run(guest)
         assert results, output[-6000:]
         assert "failed" not in results[-1], json.dumps(results[-1])[-6000:]
         yield results[-1]
