@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, create_model, model
 from typing_extensions import override
 
 from k8sdds.model import schedule_file
-from k8sdds.model.axis import OneOrMore, choices_of, require_unique
+from k8sdds.model.axis import Different, OneOrMore, choices_of
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.graph import MAX_FLOWS as MAX_GRAPH_FLOWS
 from k8sdds.model.graph import MAX_NODES, RATE_DIGITS, Graph, GraphError, GraphFlow, GraphNode
@@ -371,12 +371,7 @@ class Choices(_Chosen):
     """What may be chosen. A key that is left out has the values that make sense for the application."""
 
     # Parts of a level are no choice: only a level is known to give what `security` of the application needs.
-    security: Annotated[list[str], OneOrMore] = AXES["security"].choice_field
-
-    @model_validator(mode="after")
-    def _values_are_unique(self) -> Choices:
-        require_unique(self, CHOICES)
-        return self
+    security: Annotated[list[str], OneOrMore, Different] = AXES["security"].choice_field
 
 
 class Application(Strict):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
 from k8sdds.system.numbers import count
@@ -213,6 +213,17 @@ def recorded(value: Strict) -> dict[str, Any]:
 OneOrMore = BeforeValidator(as_list)
 
 
+def _different(values: list[Any]) -> list[Any]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise mistake(f"{value} is listed twice", index)
+    return values
+
+
+Different = AfterValidator(_different)
+"""Refuses a list that has a value twice."""
+
+
 def keys_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the fields of a model for YAML that has each setting once or as a list, for `pydantic.create_model`."""
     return {axis.key: _key(axis) for axis in axes(model).values() if axis.key}
@@ -230,7 +241,7 @@ def _key(axis: Axis) -> tuple[Any, Any]:
     if axis.several:
         required = field.is_required() and axis.sweep_default is None
         default = ... if required else [_as_written(axis)]
-        listed = Annotated[list[value], OneOrMore, Field(min_length=1)]  # type: ignore[valid-type]
+        listed = Annotated[list[value], OneOrMore, Field(min_length=1), Different]  # type: ignore[valid-type]
         return listed, Field(default, description=field.description)
     if axis.of_experiment:
         return value | None, Field(default=None, description="as in the experiment, for this sweep only")
@@ -251,19 +262,10 @@ def _as_written(axis: Axis) -> Any:
 def choices_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the fields of a model for what an application may choose, for `pydantic.create_model`."""
     return {
-        axis.key: (Annotated[list[_value(axis)], OneOrMore], axis.choice_field)  # type: ignore[misc]
+        axis.key: (Annotated[list[_value(axis)], OneOrMore, Different], axis.choice_field)  # type: ignore[misc]
         for axis in axes(model).values()
         if axis.key and axis.choice is not None
     }
-
-
-def require_unique(model: BaseModel, names: Iterable[str]) -> None:
-    """Raise an error that names the first value that one of these lists has twice."""
-    for name in names:
-        values = getattr(model, name)
-        for index, value in enumerate(values):
-            if value in values[:index]:
-                raise mistake(f"{value} is listed twice", name, index)
 
 
 def payload(size: float) -> str:

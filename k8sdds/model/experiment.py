@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field, create_model, model_validator
 
-from k8sdds.model.axis import keys_of, lists_of, require_unique
+from k8sdds.model.axis import keys_of, lists_of
 from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.link_choice import LinkChoice, LinkChoices
 from k8sdds.model.settings import Layout, Number, Placement
@@ -35,11 +35,6 @@ class Sweep(_Keys):
     """All combinations of the listed values. A single value needs no list brackets."""
 
     capture: bool = Field(default=False, description=Cell.model_fields["capture"].description)
-
-    @model_validator(mode="after")
-    def _values_are_unique(self) -> Sweep:
-        require_unique(self, LISTS)
-        return self
 
     @model_validator(mode="after")
     def _sizes_and_times_are_stated_once(self) -> Sweep:

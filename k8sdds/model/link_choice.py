@@ -18,9 +18,9 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from k8sdds.model.axis import OneOrMore, keys_of, lists_of, require_unique
+from k8sdds.model.axis import OneOrMore, keys_of, lists_of
 from k8sdds.model.link import Link
-from k8sdds.system.strict import Strict
+from k8sdds.system.strict import Strict, short_for
 
 if TYPE_CHECKING:
 
@@ -41,15 +41,7 @@ class LinkChoice(_Keys):
         " are set here. `link: NAME` is short for `link: {like: NAME}`",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        return {"like": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _values_are_unique(self) -> LinkChoice:
-        require_unique(self, lists_of(Link))
-        return self
+    _from_text = short_for("like")
 
     @model_validator(mode="after")
     def _each_is_possible(self) -> LinkChoice:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from k8sdds import versions
 from k8sdds.model.kubernetes import Kubernetes
-from k8sdds.system.strict import Placed, Remarks, Strict, Title, as_list, mistake
+from k8sdds.system.strict import Placed, Remarks, Strict, Title, as_list, mistake, short_for
 from k8sdds.system.yaml_text import nearest
 
 Role = Literal["control-plane", "worker"]
@@ -160,10 +160,7 @@ class PodNetwork(Strict):
         " replaces it otherwise. Default: the plugin's own datapath",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+    _from_text = short_for("name")
 
     @field_validator("name")
     @classmethod
@@ -255,10 +252,7 @@ class Software(Strict):
         " a file of `docker save` or an OCI archive, or a list of files for several architectures",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        return {"source": value} if isinstance(value, str) else value
+    _from_text = short_for("source")
 
     @model_validator(mode="after")
     def _images_are_used(self) -> Software:

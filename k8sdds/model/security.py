@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from k8sdds.system.strict import MAX_NAME, Label, Strict
+from k8sdds.system.strict import MAX_NAME, Label, Strict, short_for
 
 Kind = Literal["NONE", "SIGN", "ENCRYPT"]
 OriginKind = Literal[
@@ -88,10 +88,7 @@ class SecurityChoice(Strict):
     access_control: bool | None = Field(default=None, description=_meaning("access_control"))
     aes_bits: AesBits | None = Field(default=None, description=_meaning("aes_bits"))
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        return {"level": value} if isinstance(value, str) else value
+    _from_text = short_for("level")
 
     @model_validator(mode="after")
     def _is_consistent(self) -> SecurityChoice:

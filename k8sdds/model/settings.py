@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from k8sdds.model import rate_profile
 from k8sdds.system import units
-from k8sdds.system.strict import Label, Strict, mistake
+from k8sdds.system.strict import Label, Strict, mistake, short_for
 from k8sdds.system.yaml_text import nearest
 
 Reliability = Literal["reliable", "best-effort"]
@@ -117,10 +117,7 @@ class NetworkChoice(Strict):
     def __str__(self) -> str:
         return self.display_name
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+    _from_text = short_for("name")
 
 
 class TestChoice(BaseModel):

@@ -13,6 +13,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
@@ -92,6 +93,11 @@ def explain(error: ErrorDetails) -> str:
         }
         return text.format_map(context | whole)
     return re.sub("^Input should be ", "expected ", error["msg"].removeprefix("Value error, "))
+
+
+def short_for(key: str) -> Any:
+    """Return a validator of a model for which text alone is the value of this key."""
+    return model_validator(mode="before")(lambda value: {key: value} if isinstance(value, str) else value)
 
 
 def as_list(value: Any) -> Any:
