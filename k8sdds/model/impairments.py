@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from k8sdds.model.settings import Number
 from k8sdds.system.strict import MAX_RATE_MBIT, Strict, mistake
@@ -46,7 +47,11 @@ class FromFile(Strict):
         """Whether a file describes it."""
         return bool(self.file or self.sha256)
 
-    def _require_only_a_file(self) -> None:
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if not self.is_from_file:
+            self._require_values()
+            return self
         set_too = [
             name
             for name, field in type(self).model_fields.items()
@@ -54,6 +59,10 @@ class FromFile(Strict):
         ]
         if set_too:
             raise mistake(f"the file states the {self.values}: leave out {', '.join(set_too)}", "file")
+        return self
+
+    def _require_values(self) -> None:
+        """Raise an error if values that are not from a file are missing, or contradict each other."""
 
     def _source(self) -> str:
         return f"from {self.file.rpartition('/')[2] or self.sha256[:8]}"
@@ -84,11 +93,8 @@ class Delay(FromFile):
         default=0, ge=0, lt=100, description="share of the packets that overtake others: they are not delayed"
     )
 
-    @model_validator(mode="after")
-    def _is_possible(self) -> Self:
-        if self.is_from_file:
-            self._require_only_a_file()
-            return self
+    @override
+    def _require_values(self) -> None:
         if self.jitter_us and not self.mean_us:
             raise mistake("needs mean_us: a delay is never negative", "jitter_us")
         if self.jitter_us > self.mean_us and self.distribution != "pareto":
@@ -99,7 +105,6 @@ class Delay(FromFile):
             raise mistake("has no effect without jitter_us", "correlation_percent")
         if self.reorder_percent and not self.mean_us:
             raise mistake("needs mean_us: without a delay, no packet overtakes another", "reorder_percent")
-        return self
 
     def describe(self) -> str:
         """Describe the delay: `2 ms ± 0.5 ms delay`."""
@@ -140,11 +145,8 @@ class Loss(FromFile):
     )
     udp_only: bool = Field(default=False, description="whether only UDP packets are lost")
 
-    @model_validator(mode="after")
-    def _is_possible(self) -> Self:
-        if self.is_from_file:
-            self._require_only_a_file()
-            return self
+    @override
+    def _require_values(self) -> None:
         bursts = self.p_percent is not None
         if bursts != (self.r_percent is not None):
             missing, given = ("r_percent", "p_percent") if bursts else ("p_percent", "r_percent")
@@ -160,7 +162,6 @@ class Loss(FromFile):
             )
         if not bursts and self.percent is None:
             raise mistake("set percent, or p_percent and r_percent, or file")
-        return self
 
     @property
     def states(self) -> tuple[float, float, float, float]:
@@ -203,13 +204,10 @@ class Rate(FromFile):
         default=None, gt=0, le=MAX_RATE_MBIT, description="constant rate, in Mbit/s"
     )
 
-    @model_validator(mode="after")
-    def _is_possible(self) -> Self:
-        if self.is_from_file:
-            self._require_only_a_file()
-        elif self.mbit is None:
+    @override
+    def _require_values(self) -> None:
+        if self.mbit is None:
             raise mistake("set mbit or file")
-        return self
 
     def describe(self) -> str:
         """Describe the rate: `54 Mbit/s`."""

@@ -52,10 +52,7 @@ DOCUMENTATION_NAME = re.compile(r"(^|\.)example(\.(com|net|org))?$")
 MAX_NETWORKS = 50
 """Maximum number of networks that a profile names."""
 
-TAINT = (
-    r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-    r"(=([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?)?:(NoSchedule|PreferNoSchedule|NoExecute)$"
-)
+TAINT = rf"{LABEL_NAME[:-1]}(={LABEL_VALUE[1:-1]})?:(NoSchedule|PreferNoSchedule|NoExecute)$"
 
 LabelName = Annotated[str, Field(pattern=LABEL_NAME)]
 LabelValue = Annotated[str, Field(pattern=LABEL_VALUE)]
@@ -255,16 +252,12 @@ class Software(Strict):
     _from_text = short_for("source")
 
     @model_validator(mode="after")
-    def _images_are_used(self) -> Software:
+    def _is_consistent(self) -> Software:
         if self.images and (self.bundle is not None or self.source != "bundle"):
             raise ValueError(
                 "images is set, but no bundle is created: set source: bundle without `bundle`, or use"
                 " `bundle create --image`"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _bundle_is_used(self) -> Software:
         if self.bundle is not None and self.source != "bundle":
             raise ValueError("bundle is set, but source is packages: set source: bundle")
         return self
