@@ -15,7 +15,7 @@ from k8sdds.model import schedule_file
 from k8sdds.model.measurement import Inputs, Launch, Listener
 from k8sdds.model.trial import Participant, Trial
 from k8sdds.perftest import command
-from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS, SCHEDULES, RunFolder
+from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS, SCHEDULES, RunFolder, copy_of
 from k8sdds.testbeds import Session
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Launches:
         cell = trial.cell
         if not cell.schedule:
             return None
-        copy = self._run.path / SCHEDULES / schedule_file.copy_of(cell.schedule, cell.schedule_sha256)
+        copy = self._run.path / copy_of(SCHEDULES, cell.schedule, cell.schedule_sha256)
         schedule_file.verify(str(copy), cell.schedule_sha256)
         return copy.resolve()
 

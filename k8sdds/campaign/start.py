@@ -41,6 +41,7 @@ from k8sdds.results.run_folder import (
     SCHEDULES,
     SCHEMA,
     RunFolder,
+    copy_of,
     utc_now,
 )
 from k8sdds.system import yaml_text
@@ -239,7 +240,7 @@ def _copied_schedules(expansion: Expansion) -> dict[str, str]:
     def note(file: str) -> str:
         sha256 = contents.get(file) or schedule_file.read(file)[0]
         schedule_file.verify(file, sha256)
-        copies[file] = f"{SCHEDULES}/{schedule_file.copy_of(file, sha256)}"
+        copies[file] = copy_of(SCHEDULES, file, sha256)
         return file
 
     expansion.experiment.with_schedules(note)
@@ -247,7 +248,7 @@ def _copied_schedules(expansion: Expansion) -> dict[str, str]:
 
 
 def _copy_of(part: FromFile) -> dict[str, str]:
-    return {"file": f"{LINK_FILES}/{link_files.copy_of(part)}"}
+    return {"file": copy_of(LINK_FILES, part.file, part.sha256)}
 
 
 def _with_copies(expansion: Expansion) -> Experiment:

@@ -118,7 +118,6 @@ def _show(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> None:
 
 
 def _machines(profile: Profile, names: Sequence[str], facts: Mapping[str, Facts]) -> list[dict[str, Any]]:
-    """Return one row per machine of a profile."""
     from k8sdds.deploy.facts import cluster_state
 
     cluster = cluster_state(facts.get(profile.control_plane.name))

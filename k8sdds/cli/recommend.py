@@ -110,7 +110,6 @@ def recommend(
 
 
 def _evidence(application: Application, folders: list[Path]) -> Evidence:
-    """Return the evidence of run folders."""
     from k8sdds import links
     from k8sdds.campaign import applications
     from k8sdds.recommend import evidence

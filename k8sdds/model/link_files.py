@@ -22,8 +22,6 @@ OPPORTUNITY_BYTES = 1504
 """What passes at each time of a trace: a packet of 1500 bytes and the header of Mahimahi's tunnel."""
 JITTERS = 4
 """Standard deviations above the mean delay that few packets exceed."""
-MAX_SHOWN = 20
-"""Most characters of a wrong line in a message."""
 
 
 def delays(text: str) -> tuple[float, ...]:
@@ -31,7 +29,7 @@ def delays(text: str) -> tuple[float, ...]:
     values = []
     for number, line in _lines(text):
         if not re.fullmatch(r"\d{1,15}(\.\d{1,9})?", line) or float(line) > MAX_DELAY_US:
-            raise _wrong(number, line, f"a delay in microseconds, 0 to {MAX_DELAY_US:,}")
+            raise reading.unexpected(number, line, f"a delay in microseconds, 0 to {MAX_DELAY_US:,}")
         values.append(float(line))
     return tuple(values)
 
@@ -41,7 +39,7 @@ def losses(text: str) -> str:
     pattern = []
     for number, line in _lines(text):
         if wrong := re.search("[^01]", "".join(line.split())):
-            raise _wrong(number, wrong[0], "0 (arrives) or 1 (is lost)")
+            raise reading.unexpected(number, wrong[0], "0 (arrives) or 1 (is lost)")
         pattern.append("".join(line.split()))
     joined = "".join(pattern)
     _require_count(len(joined))
@@ -55,7 +53,7 @@ def trace(text: str) -> tuple[int, ...]:
     times: list[int] = []
     for number, line in _lines(text):
         if not re.fullmatch(r"\d{1,9}", line) or int(line) > MAX_TRACE_MS:
-            raise _wrong(number, line, f"a time in milliseconds, 0 to {MAX_TRACE_MS:,}")
+            raise reading.unexpected(number, line, f"a time in milliseconds, 0 to {MAX_TRACE_MS:,}")
         if times and int(line) < times[-1]:
             raise ValueError(f"line {number}: {line} is before the previous time, {times[-1]}")
         times.append(int(line))
@@ -125,11 +123,6 @@ def files_of(link: Strict) -> list[FromFile]:
     return found
 
 
-def copy_of(part: FromFile) -> str:
-    """Return the place of a file in its folder of a run folder, which depends on its content, with its own name."""
-    return f"{part.sha256[:8]}/{Path(part.file).name}"
-
-
 def _read(file: str, kind: type[FromFile]) -> tuple[str, Any]:
     """Return the SHA-256 and the values of a file."""
     try:
@@ -164,7 +157,3 @@ def _require_count(count: int) -> None:
         raise ValueError("it has no values")
     if count > MAX_VALUES:
         raise ValueError(f"it has more than {MAX_VALUES:,} values")
-
-
-def _wrong(number: int, line: str, expected: str) -> ValueError:
-    return ValueError(f"line {number}: {reading.one_line(line, MAX_SHOWN)!r} is not {expected}")

@@ -26,8 +26,6 @@ MAX_PERIOD_US = 86_400_000_000
 """Longest period: as long as the longest trial."""
 MIN_RATE = 0.001
 """Least samples per second, as with `rate`."""
-MAX_SHOWN = 40
-"""Most characters of a wrong line in a message."""
 
 _PERIOD = re.compile(r"[ \t\r]*period[ \t\r]+(\d{1,12})[ \t\r]*", re.ASCII)
 _SAMPLE = re.compile(r"[ \t\r]*(\d{1,12})[ \t\r]+(\d{1,12})[ \t\r]*", re.ASCII)
@@ -93,10 +91,12 @@ def parse(text: str) -> Schedule:
         if not period_us:
             found = _PERIOD.fullmatch(content)
             if not found or not 1 <= (period_us := int(found[1])) <= MAX_PERIOD_US:
-                raise _wrong(number, line, f"period MICROSECONDS, with 1 to {MAX_PERIOD_US:,} microseconds")
+                raise reading.unexpected(
+                    number, line, f"period MICROSECONDS, with 1 to {MAX_PERIOD_US:,} microseconds"
+                )
             continue
         if not (found := _SAMPLE.fullmatch(content)):
-            raise _wrong(number, line, "MICROSECONDS BYTES")
+            raise reading.unexpected(number, line, "MICROSECONDS BYTES")
         due_us, size = int(found[1]), int(found[2])
         if why := _contradiction(due_us, size, period_us, due[-1] if due else None):
             raise ValueError(f"line {number}: {why}")
@@ -132,10 +132,6 @@ def _contradiction(due_us: int, size: int, period_us: int, before_us: int | None
     if not MIN_SAMPLE_BYTES <= size <= MAX_SAMPLE_BYTES:
         return f"a sample has {MIN_SAMPLE_BYTES} to {MAX_SAMPLE_BYTES:,} bytes, not {size}"
     return ""
-
-
-def _wrong(number: int, line: str, expected: str) -> ValueError:
-    return ValueError(f"line {number}: {reading.one_line(line, MAX_SHOWN)!r} is not {expected}")
 
 
 def text(period_us: int, samples: Iterable[tuple[int, int]], comments: Sequence[str]) -> str:
@@ -187,8 +183,3 @@ def verify(file: str, sha256: str) -> None:
             f" (SHA-256 {found[:12]}, not {sha256[:12]})",
             remedy,
         )
-
-
-def copy_of(file: str, sha256: str) -> str:
-    """Return the place of a file in its folder of a run folder, which depends on its content, with its own name."""
-    return f"{sha256[:8]}/{Path(file).name}"

@@ -61,6 +61,11 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def copy_of(folder: str, file: str, sha256: str) -> str:
+    """Return the path of the copy of a user's file in a run folder, which depends on its content."""
+    return f"{folder}/{sha256[:8]}/{Path(file).name}"
+
+
 class RunFolder:
     """A run folder. Properties and methods read the files on each access; nothing is cached."""
 

@@ -72,6 +72,11 @@ def one_line(text: str, max_characters: int) -> str:
     return f"{line[: max_characters - end - 1]}…{line[-end:]}"
 
 
+def unexpected(number: int, line: str, expected: str) -> ValueError:
+    """Return the error for a line of a file that is not what is expected."""
+    return ValueError(f"line {number}: {one_line(line, 40)!r} is not {expected}")
+
+
 # --- files -----------------------------------------------------------------------------------------------
 
 

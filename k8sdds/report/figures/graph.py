@@ -93,7 +93,6 @@ class Drawn:
 
     @cached_property
     def _rows(self) -> dict[str, Sequence[Row]]:
-        """The trials of each flow."""
         return {
             flow.name: tidy.comparable([of_flow(row, flow.name) for row in self.trials])
             for flow in self.graph.flows
@@ -237,7 +236,6 @@ class _Box:
 
 
 def _lines(drawn: Drawn, node: graphs.GraphNode, milliseconds: bool) -> list[tuple[str, bool, str]]:
-    """Return the text of a node."""
     place = drawn.machines.get(node.name, "") if drawn.columns == [""] else ""
     lines = [
         (f"{node.name}{f' on {place}' if place else ''}", True, INK),
