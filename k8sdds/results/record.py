@@ -38,6 +38,11 @@ LOADED_LATENCY_SINCE = 3
 """Schema since which a throughput test times samples only if it asks for it."""
 
 
+def option(description: str) -> Any:
+    """Declare the column of an option that only some tests have."""
+    return column("cell", "experiment", description, only=SOME_TESTS)
+
+
 class Subject(BaseModel):
     """Which trial was attempted: its identity, its network, and its test with options."""
 
@@ -65,52 +70,42 @@ class Subject(BaseModel):
     loaded_latency: bool | None = column("cell", "experiment",
         "Whether some samples were timed. Trials of schemas 1 and 2 that timed samples are read as if they had asked"
         " for it", only="throughput trials that time samples")
-    flows: int | None = column("cell", "experiment", "Number of streams at the same time", only=SOME_TESTS)
-    mss: int | None = column("cell", "experiment",
-        "Requested size of the largest TCP segment in bytes; missing: as the MTU allows", only=SOME_TESTS)
-    connections: int | None = column("cell", "experiment", "Number of connections at the same time", only=SOME_TESTS)
-    object_bytes: int | None = column("cell", "experiment", "Size of the object that each request returned", only=SOME_TESTS)
-    concurrency: int | None = column("cell", "experiment", "Number of HTTP connections at the same time", only=SOME_TESTS)
-    services: int | None = column("cell", "experiment", "Number of Services, of which the client connected to one", only=SOME_TESTS)
-    via: str | None = column("cell", "experiment", "Kind of address of the Service that the client connected to", only=SOME_TESTS)
-    proxy: str | None = column("cell", "experiment",
-        "Mode of kube-proxy: `iptables`, `nftables` or `ipvs`; missing: unknown", only=SOME_TESTS)
-    pods: int | None = column("cell", "experiment", "Number of pods that were created at once", only=SOME_TESTS)
-    dds: str | None = column("cell", "experiment", "Middleware with which two of these pods found each other; missing: with none",
-        only=SOME_TESTS)
-    fleet_processes: int | None = column("cell", "experiment", "Processes of a fleet in each pod", only=SOME_TESTS)
-    fleet_members: int | None = column("cell", "experiment", "Members of a fleet in each process", only=SOME_TESTS)
-    fleet_start_s: float | None = column("cell", "experiment", "Time over which the members were to start", only=SOME_TESTS)
-    fleet_steady_s: float | None = column("cell", "experiment", "Last part of the trial, in which a fleet is at rest", only=SOME_TESTS)
-    fleet_change: str | None = column("cell", "experiment",
-        "What changed in the fleet: `none`, `late`, `restart-process`, `restart-pod` or `restart-server`", only=SOME_TESTS)
-    fleet_change_s: float | None = column("cell", "experiment",
-        "Requested time of that; missing: in the middle of the time before `fleet_steady_s`", only=SOME_TESTS)
-    fleet_gossip: bool | None = column("cell", "experiment",
-        "Whether the router introduced the members to each other, instead of passing on what they send", only=SOME_TESTS)
-    fleet_index_limit: int | None = column("cell", "experiment",
-        "Last participant index that members use and search; missing: as many as there are", only=SOME_TESTS)
-    fleet_accepted_s: list[float] | None = column("cell", "experiment",
-        "Accepted times of a fleet to match, for each of which the largest is searched", only=SOME_TESTS)
-    fleet_max_members: int | None = column("cell", "experiment", "Most members in each process that a search probes", only=SOME_TESTS)
+    flows: int | None = option("Number of streams at the same time")
+    mss: int | None = option("Requested size of the largest TCP segment in bytes; missing: as the MTU allows")
+    connections: int | None = option("Number of connections at the same time")
+    object_bytes: int | None = option("Size of the object that each request returned")
+    concurrency: int | None = option("Number of HTTP connections at the same time")
+    services: int | None = option("Number of Services, of which the client connected to one")
+    via: str | None = option("Kind of address of the Service that the client connected to")
+    proxy: str | None = option("Mode of kube-proxy: `iptables`, `nftables` or `ipvs`; missing: unknown")
+    pods: int | None = option("Number of pods that were created at once")
+    dds: str | None = option("Middleware with which two of these pods found each other; missing: with none")
+    fleet_processes: int | None = option("Processes of a fleet in each pod")
+    fleet_members: int | None = option("Members of a fleet in each process")
+    fleet_start_s: float | None = option("Time over which the members were to start")
+    fleet_steady_s: float | None = option("Last part of the trial, in which a fleet is at rest")
+    fleet_change: str | None = option(
+        "What changed in the fleet: `none`, `late`, `restart-process`, `restart-pod` or `restart-server`")
+    fleet_change_s: float | None = option("Requested time of that; missing: in the middle of the time before `fleet_steady_s`")
+    fleet_gossip: bool | None = option(
+        "Whether the router introduced the members to each other, instead of passing on what they send")
+    fleet_index_limit: int | None = option("Last participant index that members use and search; missing: as many as there are")
+    fleet_accepted_s: list[float] | None = option("Accepted times of a fleet to match, for each of which the largest is searched")
+    fleet_max_members: int | None = option("Most members in each process that a search probes")
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
-    outage_what: str | None = column("cell", "experiment", "What failed: `link`, `lossy`, `server`, `pod`, `agent` or `address`", only=SOME_TESTS)
-    outage_where: str | None = column("cell", "experiment", "Whose node or pod had the outage: `publisher` or `subscriber`", only=SOME_TESTS)
-    outage_for_s: float | None = column("cell", "experiment", "Requested length of the outage", only=SOME_TESTS)
-    outage_after_s: float | None = column("cell", "experiment", "Requested time from the start of the measured interval to the outage",
-        only=SOME_TESTS)
-    outage_drop_percent: float | None = column("cell", "experiment", "Share of the packets that a lossy outage drops", only=SOME_TESTS)
-    loss_percent: list[float] | None = column("cell", "experiment",
-        "Accepted shares of undelivered samples, for each of which a capacity is searched", only=SOME_TESTS)
-    p99_ms: float | None = column("cell", "experiment", "Accepted 99th percentile of the delay in ms", only=SOME_TESTS)
-    width_percent: float | None = column("cell", "experiment", "Width at which a search ends", only=SOME_TESTS)
-    max_subscribers: int | None = column("cell", "experiment",
-        "Largest number of subscribers of a search for their number; null: the rate is searched", only=SOME_TESTS)
-    min_rate: float | None = column("cell", "experiment", "Lowest rate of a search in samples per second", only=SOME_TESTS)
-    max_rate: float | None = column("cell", "experiment", "Highest rate of a search in samples per second", only=SOME_TESTS)
-    latency_at_percent: list[float] | None = column("cell", "experiment",
-        "Shares of the capacity at which the delay is measured", only=SOME_TESTS)
+    outage_what: str | None = option("What failed: `link`, `lossy`, `server`, `pod`, `agent` or `address`")
+    outage_where: str | None = option("Whose node or pod had the outage: `publisher` or `subscriber`")
+    outage_for_s: float | None = option("Requested length of the outage")
+    outage_after_s: float | None = option("Requested time from the start of the measured interval to the outage")
+    outage_drop_percent: float | None = option("Share of the packets that a lossy outage drops")
+    loss_percent: list[float] | None = option("Accepted shares of undelivered samples, for each of which a capacity is searched")
+    p99_ms: float | None = option("Accepted 99th percentile of the delay in ms")
+    width_percent: float | None = option("Width at which a search ends")
+    max_subscribers: int | None = option("Largest number of subscribers of a search for their number; null: the rate is searched")
+    min_rate: float | None = option("Lowest rate of a search in samples per second")
+    max_rate: float | None = option("Highest rate of a search in samples per second")
+    latency_at_percent: list[float] | None = option("Shares of the capacity at which the delay is measured")
     # fmt: on
 
 
