@@ -96,6 +96,8 @@ def unsupported(cell: Cell) -> str | None:
         return f"a publisher has at most {MAX_WRITERS} writers, not {cell.topics} × {cell.writers}"
     if cell.topics > 1 and cell.security != NONE:
         return "the permissions of k8sdds name one topic: topics must be 1 with DDS Security"
+    if cell.discovery_servers > 1 and cell.discovery != SERVER:
+        return "without a discovery server, there are not several: set `discovery: server`"
     if cell.discovery == SERVER:
         if implementation.service is None:
             return f"{cell.middleware} has no discovery server: discovery must be multicast or peers"

@@ -135,9 +135,9 @@ def _discovery(trial: Trial, service: Participant, folder: Path, address: str) -
     assert implementation is not None and implementation.service is not None
     return Launch(
         participant=service,
-        argv=tuple(implementation.service_command(address)),
+        argv=tuple(implementation.service_command(address, service.index)),
         directory=(folder / service.name).resolve(),
-        listens=Listener(implementation.service.protocol, implementation.service.port),
+        listens=Listener(implementation.service.protocol, implementation.service.port + service.index),
     )
 
 

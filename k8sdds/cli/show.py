@@ -161,7 +161,8 @@ def _commands(expansion: Expansion, cell: Cell) -> dict[str, str]:
             commands[participant.name] = program.command(trial, participant, surroundings).argv
         if implementation := middleware.of(cell):
             for service in cell.services:
-                commands[service.name] = implementation.service_command(endpoints[service.name].address)
+                address = endpoints[service.name].address
+                commands[service.name] = implementation.service_command(address, service.index)
         return {name: shlex.join(argv) for name, argv in commands.items()}
     except K8sddsError:
         return {}  # the list of problems explains what is wrong with the cell

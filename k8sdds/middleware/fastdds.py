@@ -71,7 +71,7 @@ class FastDDS(K8sddsPerftest):
 
     shared_memory = shares_memory_in_one_network = True
     auto_message_bytes = USUAL_MESSAGE_BYTES
-    settings = K8sddsPerftest.settings - {"batch_bytes"}
+    settings = K8sddsPerftest.settings - {"batch_bytes"} | {"discovery_servers"}
     refusals = MappingProxyType(
         {"batch_bytes": "Fast DDS has no batches: leave out batch_bytes, or use cyclonedds"}
     )
@@ -95,9 +95,10 @@ class FastDDS(K8sddsPerftest):
         return super().unsupported(cell)
 
     @override
-    def service_command(self, address: str) -> list[str]:
+    def service_command(self, address: str, number: int = 0) -> list[str]:
         assert SERVER.program is not None
-        return [SERVER.program, "-i", "0", "-l", address, "-p", str(SERVER.port)]
+        # Servers of one node can have one address.
+        return [SERVER.program, "-i", str(number), "-l", address, "-p", str(SERVER.port + number)]
 
     @override
     def ports(self, domain: int, processes: int, discovery: str) -> Ports:

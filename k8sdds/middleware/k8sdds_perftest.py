@@ -18,7 +18,7 @@ from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.measurement import Inputs
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Endpoint, Participant, Trial, host_and_port
+from k8sdds.model.trial import Cell, Endpoint, Participant, Trial, host_and_port
 from k8sdds.perftest import command, output
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import PERFTEST_REASONS, Summary
@@ -35,7 +35,7 @@ NONCE = "K8SDDS_NONCE"
 class K8sddsPerftest(Middleware):
     """A backend of k8sdds-perftest: `libk8sdds-perftest-NAME.so` next to the program."""
 
-    settings = SETTINGS - {"message_type"}
+    settings = SETTINGS - {"message_type", "discovery_servers"}
     qos_option = "-qosFile"
     """Option of the program for a QoS profile."""
     reports_match = True
@@ -168,9 +168,11 @@ class K8sddsPerftest(Middleware):
     ) -> list[str]:
         if cell.discovery == SERVER:
             assert self.service is not None
-            address = surroundings.endpoints.get(DISCOVERY_SERVER.name)
-            own = [host_and_port(address.address, self.service.port)] if address else []
-            servers = surroundings.servers or own
+            servers = surroundings.servers or tuple(
+                host_and_port(own.address, self.service.port + one.index)
+                for one in cell.services
+                if (own := surroundings.endpoints.get(one.name))
+            )
             return ["-discovery", SERVER, *(part for each in servers for part in ("-discoveryServer", each))]
         kind = [] if cell.discovery == "auto" else ["-discovery", cell.discovery]
         if self._needs_peers(cell):

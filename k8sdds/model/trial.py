@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final, Literal
 
@@ -52,8 +52,9 @@ class Participant:
 
     @property
     def name(self) -> str:
-        """The name of its pod, folder and JSON key: `pub0`, `sub3`, `discovery`."""
-        return self.short_role if self.role in ("discovery", "standby") else f"{self.short_role}{self.index}"
+        """The name of its pod, folder and JSON key: `pub0`, `sub3`, `discovery`; then `discovery1`."""
+        alone = not self.index and self.role in ("discovery", "standby")
+        return self.short_role if alone else f"{self.short_role}{self.index}"
 
     @property
     def short_role(self) -> str:
@@ -242,7 +243,8 @@ class Cell(MachineSettings):
     @property
     def services(self) -> list[Participant]:
         """Processes that run in pods of their own while the participants run."""
-        return [DISCOVERY_SERVER] if self.discovery == "server" else []
+        servers = self.discovery_servers if self.discovery == "server" else 0
+        return [replace(DISCOVERY_SERVER, index=index) for index in range(servers)]
 
     @property
     def loads(self) -> list[Participant]:

@@ -327,6 +327,15 @@ class WorkloadSettings(Strict):
         " otherwise `peers`. In the lab, a `server` runs in a pod of its own on the last node, or on the one that"
         " `placement` gives to `discovery`. With Zenoh, it is a router, which all samples pass",
     )
+    discovery_servers: Annotated[
+        int, Axis(DDS, lambda v: f"{v} discovery servers", since=5, any_in_claims=True)
+    ] = Field(
+        default=1,
+        ge=1,
+        le=2,
+        description="discovery servers of Fast DDS in the lab, of which each participant knows all. `placement` calls"
+        " the second one `discovery1`. On clusters, there are always two",
+    )
     receive_mode: Annotated[
         ReceiveMode,
         Axis(

@@ -31,7 +31,10 @@ OTHER: dict[str, Any] = OTHER_VALUE | {
     "graph": "graph 1\nflow a bytes 64 rate 1 reliable deadline_us 1\nnode x publishes a\nnode y subscribes a\n",
 }  # fmt: skip
 """For each setting, a value of a cell other than its default."""
-WITH: dict[str, dict[str, Any]] = {"flow_period_ms": {"flow_bytes": 65536}}
+WITH: dict[str, dict[str, Any]] = {
+    "flow_period_ms": {"flow_bytes": 65536},
+    "discovery_servers": {"discovery": "server"},
+}
 """Settings without which another one has no effect."""
 NEEDED: list[dict[str, Any]] = [{}, {"reliability": "best-effort"}, {"security": "EncryptRTPS"}]
 """What a middleware can need of a cell. The first that it accepts is used."""

@@ -102,7 +102,7 @@ APPLICATION = Application.model_validate(
 OTHER_VALUE = {
     "testbed": "cluster", "qos": "other", "middleware_config": "a.xml", "middleware_config_sha256": "ab" * 32,
     "rate_profile": "burst:4", "fragment_bytes": "mtu", "instances": 10, "topics": 2, "writers": 2,
-    "discovery": "multicast", "publish_mode": "asynchronous", "flow_bytes": 2048, "flow_period_ms": 50,
+    "discovery": "multicast", "discovery_servers": 2, "publish_mode": "asynchronous", "flow_bytes": 2048, "flow_period_ms": 50,
     "message_type": "sensor_msgs/msg/Image",
     "realtime_priority": 10, "lock_memory": True, "dscp": 46, "layout": "same", "ip_families": "ipv6",
     "policies": 3, "link": {"rate_mbit": 100, "loss_percent": 0, "delay_us": 0},

@@ -103,10 +103,16 @@ def test_discovery_options() -> None:
     assert "-peer" in line(transport="multicast", middleware="raw", reliability="best-effort")
 
 
-def test_command_line_of_the_discovery_server() -> None:
-    assert middleware.find("fastdds").service_command("10.0.0.9") == [
-        "fast-discovery-server", "-i", "0", "-l", "10.0.0.9", "-p", "11811",
+@pytest.mark.parametrize(("number", "port"), [(0, "11811"), (1, "11812")])
+def test_command_line_of_the_discovery_server(number: int, port: str) -> None:
+    assert middleware.find("fastdds").service_command("10.0.0.9", number) == [
+        "fast-discovery-server", "-i", str(number), "-l", "10.0.0.9", "-p", port,
     ]  # fmt: skip
+
+
+def test_participants_know_all_servers() -> None:
+    arguments = line(middleware="fastdds", discovery="server", discovery_servers=2)
+    assert values(arguments, "-discoveryServer") == ["10.0.0.2:11811", "10.0.0.3:11812"]
 
 
 BEST_EFFORT = {"reliability": "best-effort"}

@@ -187,6 +187,12 @@ def test_the_program_gets_what_the_options_state(options: dict[str, Any], expect
         ({}, {"middleware": "fastdds", "transport": "shared-memory"}, "leave out shared-memory"),
         ({"start_s": 5, "change": "restart-pod"}, {}, "set change_s to 5 or more"),
         ({"change": "restart-server"}, {}, "set `discovery: server`"),
+        ({}, {"middleware": "fastdds", "discovery_servers": 2}, "set `discovery: server`"),
+        (
+            {},
+            {"middleware": "zenoh", "discovery": "server", "discovery_servers": 2},
+            "zenoh does not have the setting discovery_servers",
+        ),
         (
             {"gossip": True},
             {"middleware": "fastdds", "discovery": "server"},

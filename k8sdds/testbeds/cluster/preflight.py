@@ -81,6 +81,9 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     if find(cell.network).pod_interface and cell.discovery_kind == discovery.SERVER:
         what = f"{label}: the discovery server has no interface on this network"
         yield what, "use `discovery: auto`, or another network"
+    if cell.discovery_servers > 1:
+        what = "discovery_servers: on clusters, there are always two servers of Fast DDS"
+        yield what, "leave it out, or use --testbed lab"
     if cell.services:
         yield from middleware.find(cell.middleware).service_problems()
     if "mtu" in cell.network_options and not can_switch:
