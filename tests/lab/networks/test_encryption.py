@@ -136,7 +136,7 @@ def test_a_wrong_pre_shared_key_is_reported_when_the_network_is_built(network: s
     assert raised.value.remedy == "give all nodes the same pre-shared key"
 
 
-def test_the_users_pre_shared_key_is_used(tmp_path: Path) -> None:
+def test_the_users_pre_shared_key_is_used() -> None:
     own = "0x" + secrets.token_hex(64)
     with Lab(f"own-key-{os.getpid()}", psk=own) as lab:
         lab_network = up(lab, cell("flannel-ipsec", subscribers=1))

@@ -116,7 +116,7 @@ def test_kill_9_of_the_supervisor_kills_the_participant(supervisor, tmp_path, op
     assert not (process.directory / "meters.json").exists()
 
 
-def test_result_that_appears_during_the_run_is_not_overwritten(supervisor, tmp_path):
+def test_result_that_appears_during_the_run_is_not_overwritten(supervisor):
     directory = supervisor.new_dir()
     argv = supervisor.argv(["sh", "-c", f"echo other > {directory}/meters.json"], directory=directory)
     result = subprocess.run(argv, capture_output=True, text=True, timeout=30)
