@@ -180,16 +180,15 @@ def write_hlog(run: RunFolder, item: dict[str, Any], tag: str, histogram: HdrHis
     return folder / "latency.hlog"
 
 
-def lognormal(p90_us: float, sigma: float = 0.25, values: int = 400, each: int = 10) -> HdrHistogram:
+def lognormal(p90_us: float) -> HdrHistogram:
     """Return a histogram in ns with a 90th percentile of about `p90_us` and 1 % slow samples."""
-    histogram = HdrHistogram(1, 60_000_000_000, 3)
+    histogram, sigma, values = HdrHistogram(1, 60_000_000_000, 3), 0.25, 400
     normal = NormalDist()
     centre = math.log(p90_us * 1000) - sigma * normal.inv_cdf(0.9)
     for i in range(values):
         slow = 4 if i >= values * 0.99 else 1
-        histogram.record_value(
-            int(slow * math.exp(centre + sigma * normal.inv_cdf((i + 0.5) / values))), each
-        )
+        value = slow * math.exp(centre + sigma * normal.inv_cdf((i + 0.5) / values))
+        histogram.record_value(int(value), 10)
     return histogram
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from k8sdds import versions
 from k8sdds.bundle import archives, cache, oci, parts
-from k8sdds.bundle.contents import IMAGES, Image
+from k8sdds.bundle.contents import IMAGES
 from k8sdds.deploy import bundled_networks, profiles
 from k8sdds.kubernetes import apply
 from k8sdds.system.errors import InputError, PrerequisiteError
@@ -83,8 +83,8 @@ def docker_archive(path: Path, name: str | None, arch: str) -> Path:
     return path
 
 
-def read(arch: str, *paths: Path, image: Image = KUBE_ROUTER) -> parts.Provided:
-    return archives.provided(image, arch, paths, lambda _: None)
+def read(arch: str, *paths: Path) -> parts.Provided:
+    return archives.provided(KUBE_ROUTER, arch, paths, lambda _: None)
 
 
 @pytest.mark.parametrize("kind", ["oci", "docker"])
@@ -200,7 +200,7 @@ software: {{source: bundle, images: {{weavenet: {tmp_path}/a.tar, {NAME}: [{tmp_
 
 
 def test_an_image_that_is_not_available_is_left_out_unless_it_is_required(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("K8SDDS_SOFTWARE_FROM", "modules")
     notes: list[str] = []

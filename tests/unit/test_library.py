@@ -96,7 +96,7 @@ def test_settings_of_experiment_sweep_and_part() -> None:
     assert changed("placement={pub0: 1, sub0: 0}").placement == {"pub0": 1, "sub0": 0}
 
 
-def test_numbers_have_units_as_in_reports(tmp_path: Path) -> None:
+def test_numbers_have_units_as_in_reports() -> None:
     written = changed(
         "payload_bytes=[64 B, 1.5KiB]", "rate=15 Hz", "message_bytes=[mtu, 1 KiB]", "flow_period_ms=1 s",
         "duration_s=33.3 ms", "link={rate_mbit: 1 Gbit/s, delay_us: 33.3 ms, loss_percent: 1 %}",

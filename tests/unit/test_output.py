@@ -61,7 +61,7 @@ def test_a_format_that_a_result_does_not_have_is_refused(k8sdds: Command) -> Non
     assert "--json and --format yaml exclude each other" in done.stderr
 
 
-def test_nothing_but_the_result_is_printed(k8sdds: Command, tmp_path: Path) -> None:
+def test_nothing_but_the_result_is_printed(k8sdds: Command) -> None:
     assert k8sdds("nodes", "ls", "--format", "csv").stdout == ""
     assert json.loads(k8sdds("lab", "ls", "--format", "json").stdout) == []
 

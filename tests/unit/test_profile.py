@@ -93,6 +93,7 @@ SECRETS = {
     [
         ("password", "x" * 128, 0o644, "other users can read"),
         ("password", "x" * 95, 0o600, "at least 96 are required"),
+        ("password", "x" * 95 + '"', 0o600, "contains quotation marks"),
         ("password", "", 0o600, "one line"),
         ("password", "x" * 96 + "\nmore", 0o600, "one line"),
         ("login", "user:xxxx", 0o644, "other users"),

@@ -86,21 +86,9 @@ def test_a_mistake_is_reported_with_a_remedy(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "mode", "message"),
-    [
-        ("a" * 96, 0o644, "other users can read"),
-        ("a" * 95, 0o600, "95 characters; at least 96 are required"),
-        ('"' * 96, 0o600, "contains quotation marks"),
-        ("", 0o600, "does not contain exactly one line of text"),
-    ],
-)
-def test_an_invalid_key_file_is_rejected(
-    k8sdds: Command, tmp_path: Path, text: str, mode: int, message: str
-) -> None:
-    file = tmp_path / "key"
-    file.write_text(text)
-    file.chmod(mode)
-    done = k8sdds("run", "security-1sub", "--dry-run", "--psk-file", str(file))
+def test_an_invalid_key_file_is_rejected(k8sdds: Command, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a" * 95)
+    (tmp_path / "key").chmod(0o600)
+    done = k8sdds("run", "security-1sub", "--dry-run", "--psk-file", "key")
     assert done.returncode == 2
-    assert message in done.stderr
+    assert "95 characters; at least 96 are required" in done.stderr

@@ -36,7 +36,7 @@ def test_run_folders_are_listed_newest_first(runs: Path, k8sdds: Command) -> Non
     assert {Path(row["run"]).name: row["verdict"][:10] for row in listed}["b-recorded"] == "unreadable"
 
 
-def test_no_run_folder_is_no_error_but_a_wrong_folder_is(tmp_path: Path, k8sdds: Command) -> None:
+def test_no_run_folder_is_no_error_but_a_wrong_folder_is(k8sdds: Command) -> None:
     assert "No run folder in runs/" in k8sdds("runs").stdout
     assert "nowhere is not a folder" in k8sdds("runs", "nowhere").stderr
 

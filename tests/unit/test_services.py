@@ -25,15 +25,14 @@ def cell(
     return Cell(**({"network": network, "test": "service", "payload_bytes": 1} | options | values))
 
 
-def rules(own: Cell, node: str = "node0") -> list[str]:
+def rules(own: Cell) -> list[str]:
     plan = make_plan(own)
-    batches = (*plan.batches, *plan.services)
-    own_rules = [
-        batch.lines
-        for batch in batches
-        if batch.namespace == node and batch.tool in ("iptables", "ip6tables", "nft")
+    return [
+        line
+        for batch in (*plan.batches, *plan.services)
+        if batch.namespace == "node0" and batch.tool in ("iptables", "ip6tables", "nft")
+        for line in batch.lines
     ]
-    return [line for lines in own_rules for line in lines]
 
 
 def added(own: Cell) -> list[str]:

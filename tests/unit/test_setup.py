@@ -58,7 +58,7 @@ def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert packages.missing([NOWHERE]) == []
 
 
-def test_only_some_purposes_need_more_backends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_some_purposes_need_more_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     with_compiler = {name for name, purpose in setup.PURPOSES.items() if "cargo-web" in purpose.packages}
     assert with_compiler == {"lab-zenoh", "tests"}
     assert with_compiler == {name for name, purpose in setup.PURPOSES.items() if "zenoh" in purpose.backends}
@@ -239,38 +239,42 @@ def test_make_builds_the_programs_before_packages_of_python_are_installed(tmp_pa
         assert "no sources" in (tmp_path / "build" / "native" / "build.log").read_text()
 
 
-def test_root_uses_what_the_owner_of_the_installation_built(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    prefix, home = tmp_path / "venv", tmp_path / "home"
+def created(program: Path) -> str:
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    return str(program)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Let k8sdds be installed without its sources; return the folder of the installation."""
+    prefix = tmp_path / "installation"
     prefix.mkdir()
-    if os.geteuid() == 0:
-        os.chown(prefix, NOBODY, NOBODY)
     monkeypatch.setattr(paths, "CHECKOUT", None)
     monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.delenv("K8SDDS_LIBEXEC", raising=False)
+    return prefix
+
+
+def test_root_uses_what_the_owner_of_the_installation_built(
+    installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    if os.geteuid() == 0:
+        os.chown(installed, NOBODY, NOBODY)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(pwd, "getpwuid", lambda user: SimpleNamespace(pw_dir=str(home)))
     monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache of root"))
-    monkeypatch.delenv("K8SDDS_LIBEXEC", raising=False)
-    program = home / ".cache/k8sdds/libexec" / paths.built_folder().name / "k8sdds-perftest"
-    program.parent.mkdir(parents=True)
-    program.touch(mode=0o755)
-    assert paths.native_program("k8sdds-perftest") == str(program)
-    own = paths.built_folder() / "k8sdds-perftest"
-    own.parent.mkdir(parents=True)
-    own.touch(mode=0o755)
-    assert paths.native_program("k8sdds-perftest") == str(own)
+    owned = created(home / ".cache/k8sdds/libexec" / paths.built_folder().name / "k8sdds-perftest")
+    assert paths.native_program("k8sdds-perftest") == owned
+    own = created(paths.built_folder() / "k8sdds-perftest")
+    assert paths.native_program("k8sdds-perftest") == own
 
 
-def test_programs_of_a_distribution_need_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(paths, "CHECKOUT", None)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+def test_programs_of_a_distribution_need_no_cache(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_CACHE_DIR", "/proc/no-such-folder")
-    monkeypatch.delenv("K8SDDS_LIBEXEC", raising=False)
-    program = tmp_path / "libexec" / "k8sdds" / "k8sdds-perftest"
-    program.parent.mkdir(parents=True)
-    program.touch(mode=0o755)
-    assert paths.native_program("k8sdds-perftest") == str(program)
+    program = created(installed / "libexec" / "k8sdds" / "k8sdds-perftest")
+    assert paths.native_program("k8sdds-perftest") == program
 
 
 def test_the_programs_of_a_wheel_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

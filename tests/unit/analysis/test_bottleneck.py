@@ -88,6 +88,8 @@ def test_a_link_without_counters_is_full_if_the_samples_fill_it(graph: Graph, re
     record["link_rate_mbit"] = 7.0
     found = bottleneck.find(graph, ["scan"], [record])
     assert found and found.what == "network" and "samples of 6.6 Mbit/s in one direction" in found.seen
+    # Multicast sends no copy for each subscriber.
+    assert bottleneck.find(graph, ["scan"], [record | {"transport": "multicast"}]) is None
     record["link_rate_mbit"] = 8.0
     assert bottleneck.find(graph, ["scan"], [record]) is None
 
@@ -158,11 +160,6 @@ def test_a_publisher_does_not_send_late_what_it_never_received(graph: Graph, rec
     assert bottleneck.find(graph, ["command"], [record]) is None
     flows["command"]["sent"] = 140
     assert bottleneck.find(graph, ["command"], [record])
-
-
-def test_multicast_fills_no_link_with_a_copy_for_each_subscriber(graph: Graph, record: Record) -> None:
-    record |= {"link_rate_mbit": 7.0, "transport": "multicast"}
-    assert bottleneck.find(graph, ["scan"], [record]) is None
 
 
 def test_records_of_earlier_versions_counted_other_cpu_time(graph: Graph, record: Record) -> None:

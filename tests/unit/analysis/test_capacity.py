@@ -119,18 +119,17 @@ def test_the_same_probes_lead_to_the_same_decision_in_any_order(seed: int, capac
     assert SEARCH.next(part) == SEARCH.next(shuffled)
 
 
-def test_a_device_that_never_reaches_the_goal_ends_at_the_lowest_rate() -> None:
-    probes = probes_of(SEARCH, lambda rate, duration_s: Probe(rate, duration_s, 50, 100, rate or 1e4))
+@pytest.mark.parametrize(
+    ("seen", "first", "ends"),
+    [((50, 100), 1e4, (None, SEARCH.lowest)), ((0, 0), 10, (SEARCH.highest, None))],
+)
+def test_a_search_ends_at_the_lowest_and_at_the_highest_rate(
+    seen: tuple[float, float], first: float, ends: tuple[float | None, float | None]
+) -> None:
+    probes = probes_of(SEARCH, lambda rate, duration_s: Probe(rate, duration_s, *seen, rate or first))
     bounds = SEARCH.bounds(STRICT, probes)
-    assert (bounds.low, bounds.high) == (None, SEARCH.lowest)
-    assert SEARCH.is_decided(STRICT, probes) and not SEARCH.latency_values(probes)
-
-
-def test_a_device_without_limit_ends_at_the_highest_rate() -> None:
-    probes = probes_of(SEARCH, lambda rate, duration_s: Probe(rate, duration_s, 0, 0, rate or 10))
-    bounds = SEARCH.bounds(STRICT, probes)
-    assert (bounds.low, bounds.high) == (SEARCH.highest, None)
-    assert SEARCH.is_decided(STRICT, probes)
+    assert (bounds.low, bounds.high) == ends and SEARCH.is_decided(STRICT, probes)
+    assert bool(SEARCH.latency_values(probes)) == (bounds.low is not None)
 
 
 def test_a_rate_is_not_met_if_its_loss_or_delay_is_unknown() -> None:

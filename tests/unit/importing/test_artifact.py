@@ -124,7 +124,7 @@ def test_a_report_of_single_runs_has_figures(artifact, tmp_path):
     assert "Single runs" in page and "imported: published data" in page
 
 
-def test_the_command_prints_the_tables(k8sdds, artifact, tmp_path):
+def test_the_command_prints_the_tables(k8sdds, artifact):
     done = k8sdds("import", str(artifact), "--output", "paper")
     assert done.returncode == 0, done.stderr
     for network, values in (*TABLE_I.items(), *TABLE_II.items()):

@@ -128,7 +128,7 @@ def test_the_same_table_twice_counts_once(tmp_path: Path) -> None:
     assert (done.run.path / "raw/other/a/table.csv").read_bytes() == INVENTED.read_bytes()
 
 
-def test_the_command_prints_what_was_read(k8sdds, tmp_path: Path) -> None:
+def test_the_command_prints_what_was_read(k8sdds) -> None:
     done = k8sdds("import", str(INVENTED), "--output", "run")
     assert done.returncode == 0, done.stderr
     assert "1 table of OSRF" in done.stdout and "18 trials, 18 valid" in done.stdout

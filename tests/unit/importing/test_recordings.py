@@ -290,7 +290,7 @@ def test_differing_sizes_are_those_of_nearly_all_messages_or_their_mean(tmp_path
     )
 
 
-def test_a_jump_of_the_clock_is_no_interval(tmp_path: Path) -> None:
+def test_a_jump_of_the_clock_is_no_interval() -> None:
     topic = Topic("/a", "")
     for time_ns in (5 * 10**9, 5 * 10**9 + 10, 20, 30, 10**18, 10**18 + 10):
         topic.add(time_ns, 4)

@@ -130,7 +130,7 @@ def test_a_trial_over_impaired_links_is_drawn_as_a_whole(
     assert begin == pytest.approx((outage.failed_us - trial.arrivals[0].at_us) / 1e6, abs=0.01)
 
 
-def test_links_are_drawn_by_the_clock_of_the_subscriber(measured: Content, tmp_path: Path) -> None:
+def test_links_are_drawn_by_the_clock_of_the_subscriber(measured: Content) -> None:
     """On clusters, the statistics of each node's link have a start of their own."""
     for path in measured.run.path.glob(f"raw/*/1/{link_statistics.FILE}"):
         document = json.loads(path.read_text())

@@ -270,7 +270,7 @@ def test_dds_is_shown_as_a_share_of_plain_udp(tmp_path):
     assert "Share of the machine's limit" in [statement["lead"] for statement in data["answer"]]
 
 
-def test_tables_of_plain_udp_name_their_setting_and_n(tmp_path):
+def test_tables_of_plain_udp_name_their_setting_and_n():
     usual = dict.fromkeys(CONDITION) | {"test": "throughput", "payload_bytes": 64, "subscribers": 1}
     trials = [
         usual | dict.fromkeys(limit.QUANTITIES) | {
