@@ -66,7 +66,7 @@ def test_settings_without_effect_are_refused_by_name(workload: ToolWorkload) -> 
     }  # fmt: skip
     for name, default in NO_EFFECT.items():
         value = other.get(name, not default if isinstance(default, bool) else None)
-        changed = cell(workload.name, **{name: 7 if value is None else value})
+        changed = cell(workload.name, **{name: 2 if value is None else value})
         refused = contradictions.unsupported(changed)
         if name in workload.uses:
             assert refused is None
