@@ -166,13 +166,19 @@ def _unsupported_match(name: str | None) -> str | None:
 def _unsupported_without_network(cell: Cell, implementation: middleware.Middleware) -> str | None:
     """Return which setting contradicts `transport: shared-memory`, or needs it; or None."""
     if cell.uses_network:
-        return "dev_shm: own needs `transport: shared-memory`" if cell.dev_shm != "shared" else None
+        setting = (
+            "dev_shm: own" if cell.dev_shm != "shared" else "users: other" if cell.users != "same" else None
+        )
+        return setting and f"{setting} needs `transport: shared-memory`"
     if not implementation.shared_memory:
         return f"{cell.middleware} has no shared memory: transport must be unicast or multicast"
     if cell.network == "baremetal" or cell.label or cell.network_options:
         return "transport shared-memory uses no network: networks must be of pods, without options"
     if cell.shows_path and workloads.find(cell.test).finds_capacity:
-        return "whether these pods share memory is unknown: a capacity test needs network host and dev_shm shared"
+        needs = "a capacity test needs network host, dev_shm shared and users same"
+        return f"whether these pods share memory is unknown: {needs}"
+    if cell.users != "same" and protection_of(cell):
+        return "users: other: only root may read the keys of participants: leave out security"
     if cell.link != Link() or cell.capture:
         return "transport shared-memory uses no link: leave out link and capture"
     if cell.ip_families != ip_families.DEFAULT:

@@ -14,7 +14,7 @@ from k8sdds.model.background import Background
 from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.link import Link
 from k8sdds.model.link_choice import LinkChoices
-from k8sdds.model.settings import MAX_NODES, NO_TUNING, DevShm, Layout, NoneText, Number, Placement
+from k8sdds.model.settings import MAX_NODES, NO_TUNING, DevShm, Layout, NoneText, Number, Placement, Users
 from k8sdds.model.workload_settings import WorkloadSettings
 from k8sdds.system.cgroups import CPU_REQUEST, CpuResources
 
@@ -203,6 +203,19 @@ class MachineSettings(WorkloadSettings):
         default="shared",
         description="with `transport: shared-memory`: whether the participants have one `/dev/shm`, or each has its"
         " `own`, as pods have by default; `k8sdds docs shared-memory`",
+    )
+    users: Annotated[
+        Users,
+        Axis(
+            POD,
+            lambda v: "one user id" if v == "same" else "a user id for each pod",
+            since=5,
+            any_in_claims=True,
+        ),
+    ] = Field(
+        default="same",
+        description="with `transport: shared-memory`: whether the participants have the `same` user id, or each an"
+        " unprivileged `other` one (`runAsUser`); `k8sdds docs shared-memory`",
     )
     nodes: Annotated[
         int | None,

@@ -29,6 +29,7 @@ Reliability = Literal["reliable", "best-effort"]
 Transport = Literal["unicast", "multicast", "shared-memory"]
 SHARED_MEMORY: Final = "shared-memory"
 DevShm = Literal["shared", "own"]
+Users = Literal["same", "other"]
 Layout = Literal["auto", "split", "same", "free"]
 Discovery = Literal["auto", "multicast", "peers", "server"]
 ReceiveMode = Literal["listener", "waitset", "spin"]

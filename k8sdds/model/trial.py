@@ -21,6 +21,7 @@ from k8sdds.model.settings import HOST, SAME_NODE, SHARED_MEMORY
 from k8sdds.model.workload_settings import usual_discovery, usual_qos
 from k8sdds.system.cgroups import CPU_REQUEST, CpuResources
 from k8sdds.system.strict import Strict
+from k8sdds.versions import UNPRIVILEGED_USER
 
 MAX_LOSS_PERCENT = 50.0
 """Share of lost best-effort samples above which the trial is not valid, unless the experiment sets another one."""
@@ -165,12 +166,17 @@ class Cell(MachineSettings):
     @property
     def shows_path(self) -> bool:
         """Whether the result includes which way samples took, because the pods may not reach each other's memory."""
-        return not self.uses_network and (self.network != HOST or self.dev_shm != "shared")
+        return not self.uses_network and (not self.in_one_pod or self.users != "same")
 
     @property
     def in_one_pod(self) -> bool:
-        """Whether a cluster runs all participants in one pod, so that they share memory."""
-        return not self.uses_network and not self.shows_path
+        """Whether a cluster runs all participants in one pod, so that they have one network and one `/dev/shm`."""
+        return not self.uses_network and self.network == HOST and self.dev_shm == "shared"
+
+    def user_of(self, participant: Participant) -> int | None:
+        """Return the user id that only this participant has; None if all have the same one, and for other pods."""
+        separate = self.users != "same" and participant in self.participants
+        return UNPRIVILEGED_USER - self.participants.index(participant) if separate else None
 
     @property
     def crosses_links(self) -> bool:

@@ -39,6 +39,7 @@ _HEADS = (
     "middleware",
     "network of the pods",
     "/dev/shm",
+    "user ids",
     "payload",
     "samples by",
     "Mbit/s",
@@ -51,22 +52,22 @@ _MARKS = {"memory": "better", "nothing": "worse"}
 def tables(content: Content) -> list[Table]:
     """Return the table of the ways, if the pods of a trial may not have shared memory."""
     trials = [row for row in content.best if row["transport"] == SHARED_MEMORY and row["samples_by"]]
-    if all(row["network"] == HOST and row["dev_shm"] == "shared" for row in trials):
+    if all((row["network"], row["dev_shm"], row["users"]) == (HOST, "shared", "same") for row in trials):
         return []
-    groups = by_columns(trials, ("middleware", UNIT, "dev_shm", "payload_bytes"))
+    groups = by_columns(trials, ("middleware", UNIT, "dev_shm", "users", "payload_bytes"))
     return [
         Table(
             "Shared memory between pods",
             _HEADS,
             [_row(content, key, groups[key]) for key in sorted(groups)],
             _under(sorted({key[0] for key in groups})),
-            keys=3,
+            keys=4,
         )
     ]
 
 
 def _row(content: Content, key: tuple[Any, ...], trials: list[Row]) -> list[Cell]:
-    name, label, dev_shm, size = key
+    name, label, dev_shm, users, size = key
     ways = Counter(row["samples_by"] for row in trials)
     text = (
         next(iter(ways)) if len(ways) == 1 else ", ".join(f"{way} ({n})" for way, n in sorted(ways.items()))
@@ -74,7 +75,8 @@ def _row(content: Content, key: tuple[Any, ...], trials: list[Row]) -> list[Cell
     throughput = aggregate.mean(row["throughput_mbps"] for row in trials if row["test"] == "throughput")
     latency = aggregate.mean(row["latency_p50_us"] for row in trials if row["test"] == "latency")
     return [
-        Cell(name), network(content, label), Cell("shared" if dev_shm == "shared" else "its own"), Cell(payload(size)),
+        Cell(name), network(content, label), Cell("shared" if dev_shm == "shared" else "its own"),
+        Cell("one" if users == "same" else "one each"), Cell(payload(size)),
         Cell(text, mark=_MARKS.get(text, "")), Cell(formats.number(throughput)), Cell(formats.number(latency)),
         Cell("–" if text == "memory" else _missing(trials[0])),
     ]  # fmt: skip
@@ -85,6 +87,7 @@ def _missing(row: Row) -> str:
     same = middleware.find(row["middleware"]).shares_memory_in_one_network
     missing = ["hostNetwork: true, or one pod"] if same and row["network"] != HOST else []
     missing += ["one /dev/shm"] if row["dev_shm"] != "shared" else []
+    missing += ["one user id (runAsUser)"] if row["users"] != "same" else []
     return "; ".join(missing) or "unknown"
 
 
@@ -93,8 +96,7 @@ def _under(names: list[str]) -> str:
     texts = [
         "memory: no interface of the publisher carried the samples. network: the middleware sent them by UDP, or Zenoh"
         " by TCP, which these trials do not measure further. nothing: the participants discovered each other, but no"
-        " sample arrived; without these settings, disable shared memory in the middleware. All containers need the"
-        " same user id.",
+        " sample arrived; without these settings, disable shared memory in the middleware.",
         f"Containers of one pod: {json.dumps(ONE_POD)}",
     ]
     for name in names:

@@ -33,7 +33,7 @@ from k8sdds.workloads import tool_packages
 
 TOOLS = {
     "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
-    "unshare": "util-linux", "nsenter": "util-linux",
+    "unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux",
 }  # fmt: skip
 """Tools that the lab runs, each with the package that provides it."""
 BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)

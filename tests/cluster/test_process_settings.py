@@ -180,17 +180,23 @@ sweeps:
     payload_bytes: 8192
   - <<: *own
     networks: flannel-vxlan
-    dev_shm: own
+  - <<: *own
+    dev_shm: shared
+    users: other
 """
 
 
 def test_the_way_of_samples_follows_from_the_pods(k8sdds: Command, user: User, tmp_path: Path) -> None:
     rows = measured(k8sdds, tmp_path, OWN, *user.options)
     found = {
-        (row["middleware"], row["network"], row.get("dev_shm", "shared")): row["samples_by"] for row in rows
+        (row["middleware"], row["network"], row["dev_shm"], row["users"]): row["samples_by"] for row in rows
     }
+    # The pods cannot have other user ids with Zenoh.
     assert found == {
-        ("fastdds", "host", "shared"): "memory", ("zenoh", "host", "shared"): "memory",
-        ("fastdds", "host", "own"): "nothing", ("zenoh", "host", "own"): "network",
-        ("fastdds", "flannel-vxlan", "own"): "network", ("zenoh", "flannel-vxlan", "own"): "network",
+        ("fastdds", "host", "shared", "same"): "memory", ("zenoh", "host", "shared", "same"): "memory",
+        ("fastdds", "host", "own", "same"): "nothing", ("zenoh", "host", "own", "same"): "network",
+        ("fastdds", "flannel-vxlan", "shared", "same"): "network",
+        ("zenoh", "flannel-vxlan", "shared", "same"): "memory",
+        ("fastdds", "flannel-vxlan", "own", "same"): "network", ("zenoh", "flannel-vxlan", "own", "same"): "network",
+        ("fastdds", "host", "shared", "other"): "nothing",
     }  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from k8sdds.versions import UNPRIVILEGED_USER
 from tests.conftest import Command
 from tests.measuring import experiment, measured
 from tests.sampling import sampled
@@ -18,6 +20,14 @@ SWEEP = """\
     middleware: [fastdds, zenoh]
     transport: shared-memory
     dev_shm: [shared, own]
+    payload_bytes: 8192
+"""
+USERS = """\
+  - networks: [host, flannel-hostgw]
+    test: throughput
+    middleware: MIDDLEWARE
+    transport: shared-memory
+    users: other
     payload_bytes: 8192
 """
 WAYS = {
@@ -50,3 +60,21 @@ def test_the_way_of_samples_follows_from_the_pods(
             assert record["received"] == 0 and any("no-match" in text for text in record["warnings"])
     report = (tmp_path / "out" / "report" / "report.html").read_text()
     assert "Shared memory between pods" in report and "hostNetwork: true, or one pod" in report
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives participants other user ids")
+@pytest.mark.parametrize(
+    ("middleware", "on_host"), sampled([("zenoh", "network"), ("fastdds", "nothing")], every_run=1)
+)
+def test_other_user_ids_cannot_share_memory(
+    k8sdds: Command, tmp_path: Path, middleware: str, on_host: str
+) -> None:
+    tmp_path.chmod(0o700)
+    sweep = USERS.replace("MIDDLEWARE", middleware)
+    records = measured(k8sdds, tmp_path, experiment(sweep, duration_s=0.3))
+    ways = {record["network"]: record["samples_by"] for record in records}
+    assert ways == {"host": on_host, "flannel-hostgw": "network"}
+    owners = {file.stat().st_uid for file in (tmp_path / "out/raw").glob("*/*/*")}
+    assert owners >= {UNPRIVILEGED_USER, UNPRIVILEGED_USER - 1}
+    report = (tmp_path / "out" / "report" / "report.html").read_text()
+    assert "one user id (runAsUser)" in report

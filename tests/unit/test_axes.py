@@ -107,7 +107,7 @@ OTHER_VALUE = {
     "realtime_priority": 10, "lock_memory": True, "dscp": 46, "layout": "same", "ip_families": "ipv6",
     "policies": 3, "link": {"rate_mbit": 100, "loss_percent": 0, "delay_us": 0},
     "cpu_period_ms": 20.0, "cpu_burst_ms": 10.0, "cpu_request": 0.5,
-    "placement": "packed", "dev_shm": "own", "nodes": 4, "graph": "ab" * 32, "background": {"flows": 3, "kind": "udp", "rate_mbit": 2, "cpus": []},
+    "placement": "packed", "dev_shm": "own", "users": "other", "nodes": 4, "graph": "ab" * 32, "background": {"flows": 3, "kind": "udp", "rate_mbit": 2, "cpus": []},
 }  # fmt: skip
 """For each setting that neither the application nor its flow sets, a value other than the usual one."""
 

@@ -244,6 +244,21 @@ def test_participants_that_do_not_share_memory_are_pods_of_one_node(network: str
         assert spec.get("hostNetwork", False) == host and "nodeAffinity" in spec["affinity"]
 
 
+def test_containers_of_one_pod_can_have_user_ids_of_their_own() -> None:
+    shared = {"network": "host", "transport": "shared-memory", "users": "other"}
+    with_own = cell(middleware="fastdds", **shared)
+    assert preflight.unsupported([with_own], can_switch=False) == []
+    assert preflight.placement_problems([with_own], nodes(), IMAGE) == []
+    (slot,) = set(placement.slots(with_own, nodes()).values())
+    spec = pods.pod("x", slot, IMAGE, "c", (1, 1))["spec"]
+    users = [box["securityContext"]["runAsUser"] for box in spec["containers"]]
+    assert users == [versions.UNPRIVILEGED_USER, versions.UNPRIVILEGED_USER - 1]
+    # All may write into its volumes.
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+    (problem,) = preflight.unsupported([cell(middleware="zenoh", **shared)], can_switch=False)
+    assert "only root keeps IPC_LOCK" in problem.what
+
+
 @pytest.mark.parametrize(
     ("changes", "placed"),
     [

@@ -43,7 +43,7 @@ def outputs(
     return TrialOutputs(trial, Measurement(outcomes, None, {}), Path(), read)
 
 
-OPEN = ({"dev_shm": "own"}, {"network": "flannel-vxlan"})
+OPEN = ({"dev_shm": "own"}, {"users": "other"}, {"network": "flannel-vxlan"})
 """Changes of a cell whose pods may not share memory."""
 
 

@@ -39,7 +39,13 @@ def test_the_options_of_the_program() -> None:
         ({"middleware": "fastdds", "transport": "shared-memory", "network": "baremetal"}, "must be of pods"),
         ({"middleware": "fastdds", "transport": "shared-memory", "label": "mine"}, "without options"),
         ({"middleware": "fastdds", "dev_shm": "own"}, "needs `transport: shared-memory`"),
+        ({"middleware": "fastdds", "users": "other"}, "users: other needs `transport: shared-memory`"),
+        (
+            {"middleware": "fastdds", "transport": "shared-memory", "users": "other", "security": "SignRTPS"},
+            "leave out security",
+        ),
         ({"middleware": "fastdds", "transport": "shared-memory", "dev_shm": "own", "test": "capacity"}, "dev_shm shared"),
+        ({"middleware": "fastdds", "transport": "shared-memory", "users": "other", "test": "capacity"}, "users same"),
         ({"middleware": "fastdds", "transport": "shared-memory", "capture": True}, "leave out link and capture"),
         ({"middleware": "fastdds", "transport": "shared-memory", "dscp": 46}, "leave out dscp"),
         ({"middleware": "fastdds", "transport": "shared-memory", "placement": "packed"}, "leave out placement"),

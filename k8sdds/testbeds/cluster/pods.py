@@ -47,6 +47,8 @@ class Slot:
     cpu_resources: CpuResources = field(default_factory=CpuResources)
     capabilities: tuple[str, ...] = ()
     """Linux capabilities that the pod has; none unless a trial requests them."""
+    users: tuple[int, ...] = ()
+    """User ids of its containers; empty if they have that of the pod."""
     sharing: tuple[str, ...] = ()
     """Participants in a pod with a volume in memory as `/dev/shm`, which its containers share; empty if it has none."""
     interface: str = ""
@@ -73,6 +75,7 @@ class Slot:
             host=host,
             cpu_resources=cell.cpu_resources_of(participant.name),
             capabilities=middleware.capabilities(cell),
+            users=tuple(user for member in members if (user := cell.user_of(member)) is not None),
             sharing=tuple(member.name for member in members),
             interface=find(cell.network).pod_interface,
             ip_family=cell.ip_family,
@@ -151,8 +154,8 @@ def pod(
             "affinity": _affinity(slot, campaign),
             "tolerations": list(tolerations),
             "containers": [
-                _container(each, slot, image, memory, extra.get("volumeMounts", []))
-                for each in slot.containers
+                _container(index, slot, image, memory, extra.get("volumeMounts", []))
+                for index in range(len(slot.containers))
             ],
             "volumes": [*_volumes(slot, memory[1]), *extra.get("volumes", [])],
             **({"hostNetwork": True} if slot.host else {}),
@@ -177,8 +180,9 @@ def _security(slot: Slot) -> dict[str, Any]:
 
 
 def _container(
-    name: str, slot: Slot, image: str, memory: tuple[int, int], extra_mounts: Sequence[dict[str, Any]]
+    index: int, slot: Slot, image: str, memory: tuple[int, int], extra_mounts: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
+    name = slot.containers[index]
     request, limit = map(_quantity, memory)
     quota = slot.cpu_resources.quota
     if quota and quota == slot.cpu_resources.request and float(quota).is_integer():
@@ -199,6 +203,7 @@ def _container(
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]} | added,
+            **({"runAsUser": slot.users[index]} if slot.users else {}),
         },
         "volumeMounts": [
             {"name": f"output-{name}", "mountPath": OUTPUT},

@@ -25,7 +25,7 @@ from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.networks.macvlan import multus
 from k8sdds.results.machine import CPU_MANAGER
 from k8sdds.system.errors import InputError, Problem
-from k8sdds.testbeds import Block, Testbed
+from k8sdds.testbeds import Block, Testbed, user_ids
 from k8sdds.testbeds.cluster import (
     discovery,
     image_login,
@@ -144,7 +144,12 @@ class ClusterTestbed(Testbed):
         ):
             return experiment, []  # the campaign checks each of its choices
         installed = None if self.switch else self.installed.name
-        return preflight.reduce_networks(experiment, self.networks(), requested, installed)
+        experiment, removed = preflight.reduce_networks(experiment, self.networks(), requested, installed)
+        # Only root keeps capabilities in a container.
+        experiment, others = user_ids.supported(
+            experiment, lambda name: not middleware.find(name).locks_shared_memory
+        )
+        return experiment, removed + others
 
     @override
     def interference(self) -> list[str]:

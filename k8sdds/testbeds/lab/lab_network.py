@@ -20,7 +20,7 @@ from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.paths import native_program, private_folder
 from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
 from k8sdds.testbeds import core_layout, machine_cpu
-from k8sdds.testbeds.lab import daemons, encryption
+from k8sdds.testbeds.lab import daemons, encryption, users
 from k8sdds.testbeds.lab.emulator import LinkEmulator
 from k8sdds.testbeds.lab.plan import COMPILE_BPF, Plan
 from k8sdds.testbeds.lab.topology import SWITCH, ports
@@ -105,6 +105,8 @@ class LabNetwork:
         self._daemons = daemons.start(self.sandbox, datapath.daemons)
         self._add_parts({f"the daemon of {node}": pid for node, pid in self._daemons.items()})
         daemons.establish_tunnels(self.sandbox, datapath, datapath.tunnels)
+        if self.plan.cell.users != "same":
+            users.admit(self.sandbox)
         if datapath.in_pods:
             self._start_pods()
             self._add_parts({f"pod {name}": pid for name, pid in self.pods.items()})

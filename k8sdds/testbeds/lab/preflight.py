@@ -43,6 +43,7 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
     return [
         *(perf.problems() if any(cell.profile for cell in cells) else []),
         *limit_problems(limits),
+        *([] if os.geteuid() == 0 else _user_problems(cells)),
         *tuning_problems(cell.tuning for cell in cells if cell.tuning != NO_TUNING),
         *(
             Problem(
@@ -53,6 +54,13 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
             if feature.name in missing
         ),
     ]
+
+
+def _user_problems(cells: Sequence[Cell]) -> list[Problem]:
+    if all(cell.users == "same" for cell in cells):
+        return []
+    what = "users: other: only root may give participants other user ids"
+    return [Problem(what, "remove it, run k8sdds as root, or use --testbed cluster")]
 
 
 def _contradiction(cell: Cell) -> Problem | None:

@@ -15,7 +15,7 @@ from k8sdds.system.errors import PartFailed
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds import Session, core_layout
 from k8sdds.testbeds.evidence import measured
-from k8sdds.testbeds.lab import evidence, outage, pod_starts, services
+from k8sdds.testbeds.lab import evidence, outage, pod_starts, services, users
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.outage import Interrupter
 from k8sdds.testbeds.lab.runner import Attempt
@@ -87,6 +87,8 @@ class LabSession(Session):
     def paths(
         self, trial: Trial, participant: Participant, directory: Path, inputs: Inputs
     ) -> ParticipantPaths:
+        if trial.cell.user_of(participant) is not None:
+            return users.paths(inputs)
         return ParticipantPaths(native_program("k8sdds-perftest"), directory, inputs)
 
     @override
@@ -133,6 +135,7 @@ class LabSession(Session):
         lab_network, layout = self._network(trial), _layout(trial.cell)
         pod_starts.measure(lab_network, trial.cell, launches[0].directory.parent)
         lab_network.write_private_files(launches)
+        launches = [users.as_user(launch, trial.cell) for launch in launches]
         not_steered = lab_network.apply_core_layout(trial.cell.layout, layout)
 
         def run(at_start: Callable[[], None]) -> Measurement:

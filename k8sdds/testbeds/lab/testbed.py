@@ -28,7 +28,7 @@ from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.sandbox import Sandbox
-from k8sdds.testbeds import Block, Testbed, core_layout, fingerprint, repetitions
+from k8sdds.testbeds import Block, Testbed, core_layout, fingerprint, repetitions, user_ids
 from k8sdds.testbeds.lab import facts, outage, places, preflight, records, verification
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, make_plan
@@ -79,7 +79,7 @@ class Lab(Testbed):
         experiment = links.with_engines(experiment, has_netem)
         if kernel_features.available(kernel_features.OFFLOADS):
             experiment = with_card_offloads(experiment)
-        return experiment, []
+        return user_ids.supported(experiment, lambda _: os.geteuid() == 0)
 
     @override
     def interference(self) -> list[str]:

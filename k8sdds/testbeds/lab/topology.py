@@ -38,6 +38,7 @@ def key_of(cell: Cell) -> Key:
         cell.uses_network,
         cell.cpu_resources,
         cell.dev_shm,
+        cell.users,
         services_of(cell),
         topology_of(cell),
     )

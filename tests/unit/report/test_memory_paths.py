@@ -24,29 +24,44 @@ def rows(tmp_path: Path, **values: Any) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("middleware", "dev_shm", "missing"),
+    ("middleware", "dev_shm", "users", "missing"),
     [
-        ("fastdds", "shared", {"host": "unknown", "flannel-vxlan": "hostNetwork: true, or one pod"}),
+        ("fastdds", "shared", "same", {"host": "unknown", "flannel-vxlan": "hostNetwork: true, or one pod"}),
         (
             "fastdds",
             "own",
+            "same",
             {"host": "one /dev/shm", "flannel-vxlan": "hostNetwork: true, or one pod; one /dev/shm"},
         ),
-        ("zenoh", "own", {"host": "one /dev/shm", "flannel-vxlan": "one /dev/shm"}),
+        ("zenoh", "own", "same", {"host": "one /dev/shm", "flannel-vxlan": "one /dev/shm"}),
+        (
+            "fastdds",
+            "shared",
+            "other",
+            {
+                "host": "one user id (runAsUser)",
+                "flannel-vxlan": "hostNetwork: true, or one pod; one user id (runAsUser)",
+            },
+        ),
     ],
 )
 def test_the_report_names_the_settings_to_change(
-    tmp_path: Path, middleware: str, dev_shm: str, missing: dict[str, str]
+    tmp_path: Path, middleware: str, dev_shm: str, users: str, missing: dict[str, str]
 ) -> None:
-    found = rows(tmp_path, middleware=middleware, dev_shm=dev_shm, samples_by="network")
+    found = rows(tmp_path, middleware=middleware, dev_shm=dev_shm, users=users, samples_by="network")
     assert {row[1]: row[-1] for row in found} == missing
-    assert {(row[0], row[2], row[4]) for row in found} == {
-        (middleware, "shared" if dev_shm == "shared" else "its own", "network")
+    assert {(row[0], row[2], row[3], row[5]) for row in found} == {
+        (
+            middleware,
+            "shared" if dev_shm == "shared" else "its own",
+            "one" if users == "same" else "one each",
+            "network",
+        )
     }
 
 
 def test_samples_in_memory_need_no_change(tmp_path: Path) -> None:
-    found = rows(tmp_path, middleware="zenoh", dev_shm="shared", samples_by="memory")
+    found = rows(tmp_path, middleware="zenoh", dev_shm="shared", users="same", samples_by="memory")
     assert {row[-1] for row in found} == {"–"}
 
 
