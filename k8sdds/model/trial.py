@@ -173,6 +173,11 @@ class Cell(MachineSettings):
         """Whether a cluster runs all participants in one pod, so that they have one network and one `/dev/shm`."""
         return not self.uses_network and self.network == HOST and self.dev_shm == "shared"
 
+    @property
+    def shares_memory_of_node(self) -> bool:
+        """Whether the participants are pods with networks of their own and one `/dev/shm`."""
+        return not self.uses_network and not self.in_one_pod and self.dev_shm == "shared"
+
     def user_of(self, participant: Participant) -> int | None:
         """Return the user id that only this participant has; None if all have the same one, and for other pods."""
         separate = self.users != "same" and participant in self.participants

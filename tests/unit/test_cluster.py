@@ -219,10 +219,6 @@ def test_participants_that_share_memory_are_containers_of_one_pod() -> None:
     for box in spec["containers"]:
         assert box["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert "hostIPC" not in spec and spec["securityContext"]["runAsNonRoot"]
-    (problem,) = preflight.unsupported(
-        [shared.model_copy(update={"network": "flannel-vxlan"})], can_switch=True
-    )
-    assert "/dev/shm of their node" in problem.what and "--testbed lab" in problem.remedy
     (anywhere,) = set(placement.slots(shared, None).values())
     assert pods.pod("x", anywhere, IMAGE, "c", (1, 1))["spec"]["affinity"] == {}
 
@@ -232,7 +228,7 @@ def test_participants_that_do_not_share_memory_are_pods_of_one_node(network: str
     own = cell(network=network, middleware="fastdds", transport="shared-memory", dev_shm="own")
     assert preflight.unsupported([own], can_switch=False) == []
     (problem,) = preflight.placement_problems([own], [], IMAGE)
-    assert "dev_shm: own" in problem.what
+    assert "shared-memory between pods" in problem.what
     slots = placement.slots(own, nodes())
     assert {name: slot.containers for name, slot in slots.items()} == {"pub0": ("pub0",), "sub0": ("sub0",)}
     assert len({slot.node for slot in slots.values()}) == 1
@@ -242,6 +238,22 @@ def test_participants_that_do_not_share_memory_are_pods_of_one_node(network: str
         (name,) = [mount["name"] for mount in box["volumeMounts"] if mount["mountPath"] == "/dev/shm"]
         assert {volume["name"]: volume["emptyDir"] for volume in spec["volumes"]}[name]["medium"] == "Memory"
         assert spec.get("hostNetwork", False) == host and "nodeAffinity" in spec["affinity"]
+
+
+def test_pods_of_a_node_share_the_memory_of_a_further_pod() -> None:
+    shared = cell(network="flannel-vxlan", middleware="zenoh", transport="shared-memory")
+    assert preflight.unsupported([shared], can_switch=False) == []
+    slots = placement.slots(shared, nodes())
+    (node,) = {slot.node for slot in slots.values()}
+    holder = pods.pod("x", pods.memory_holder(node), IMAGE, "c", (1, 1))
+    (volume,) = [each for each in holder["spec"]["volumes"] if each["name"] == "shared-memory"]
+    assert volume["emptyDir"]["medium"] == "Memory"
+    folder = pods.memory_folder({"metadata": {"uid": "1-2"}})
+    assert folder == "/var/lib/kubelet/pods/1-2/volumes/kubernetes.io~empty-dir/shared-memory"
+    for slot in slots.values():
+        spec = pods.pod("x", slot, IMAGE, "c", (1, 1), node_memory=folder)["spec"]
+        paths = [each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each]
+        assert paths == [folder] and "hostNetwork" not in spec
 
 
 def test_containers_of_one_pod_can_have_user_ids_of_their_own() -> None:

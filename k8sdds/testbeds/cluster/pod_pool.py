@@ -108,6 +108,7 @@ class PodPool:
         Raises PrerequisiteError if a pod cannot be created or does not become ready.
         """
         needed = list(dict.fromkeys(slots))
+        self._ensure_node_memory(needed)
         self._delete([slot for slot in needed if slot in self._names and not self._is_usable(slot)])
         missing = [(slot, self.new_name(slot)) for slot in needed if slot not in self._names]
         in_threads(lambda item: self._create(*item), missing)
@@ -116,6 +117,17 @@ class PodPool:
         for slot, pod in zip(unknown, in_threads(self._query_facts, unknown), strict=True):
             self._ready[slot] = pod
         self._invalid = False
+
+    def _ensure_node_memory(self, needed: Sequence[Slot]) -> None:
+        """Wait until the pods run whose memory these slots share; discard the pods that share that of a lost one."""
+        holders = dict.fromkeys(pods.memory_holder(slot.node) for slot in needed if slot.shares_with_node)
+        for holder in holders:
+            if holder not in self._names or not self._is_usable(holder):
+                self.discard(
+                    slot for slot in self._names if slot.shares_with_node and slot.node == holder.node
+                )
+        if holders:
+            self.ensure(holders)
 
     def delete_unless(self, keep: Callable[[Slot], bool]) -> None:
         """Delete all pods except those to keep, for example before their network is replaced."""
@@ -146,9 +158,11 @@ class PodPool:
     def manifest(self, slot: Slot, name: str) -> dict[str, Any]:
         """Return the manifest of a pod of this campaign."""
         campaign = self._namespace.campaign
+        holder = self.watch.pod(self._names[pods.memory_holder(slot.node)]) if slot.shares_with_node else None
         body = pods.pod(
-            name, slot, self._image, campaign, self._memory, self._extra_volumes, self._tolerations
-        )
+            name, slot, self._image, campaign, self._memory, self._extra_volumes, self._tolerations,
+            pods.memory_folder(holder) if holder else "",
+        )  # fmt: skip
         body["metadata"]["annotations"] |= {
             versions.OWNER_ANNOTATION: leases.owner(),
             versions.NAME_ANNOTATION: self._namespace.title,

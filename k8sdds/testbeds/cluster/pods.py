@@ -51,6 +51,8 @@ class Slot:
     """User ids of its containers; empty if they have that of the pod."""
     sharing: tuple[str, ...] = ()
     """Participants in a pod with a volume in memory as `/dev/shm`, which its containers share; empty if it has none."""
+    shares_with_node: bool = False
+    """Whether this volume is that of the pod `memory_holder` of its node, so that it shares it with other pods."""
     interface: str = ""
     """Interface of the pod that is measured; empty means the one with the pod's address."""
     ip_family: IpFamily | None = None
@@ -77,6 +79,7 @@ class Slot:
             capabilities=middleware.capabilities(cell),
             users=tuple(user for member in members if (user := cell.user_of(member)) is not None),
             sharing=tuple(member.name for member in members),
+            shares_with_node=cell.shares_memory_of_node,
             interface=find(cell.network).pod_interface,
             ip_family=cell.ip_family,
             attachment=cell.network_options.get("attachment", ""),
@@ -92,6 +95,17 @@ class Slot:
     def containers(self) -> tuple[str, ...]:
         """The names of the pod's containers: those of its participants."""
         return self.sharing or (self.participant,)
+
+
+def memory_holder(node: str) -> Slot:
+    """Return the slot of the pod whose volume in memory other pods of a node share."""
+    return Slot(participant="shm", role="shm", node=node, host=False, sharing=("shm",))
+
+
+def memory_folder(holder: Mapping[str, Any]) -> str:
+    """Return where the kubelet keeps the volume of a `memory_holder`, until it has deleted the pod."""
+    uid = holder["metadata"]["uid"]
+    return f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/{SHARED_MEMORY}"
 
 
 def addresses(pod: dict[str, Any]) -> list[str]:
@@ -123,13 +137,14 @@ def pod(
     memory: tuple[int, int],
     extra_volumes: Mapping[str, Any] | None = None,
     tolerations: Sequence[dict[str, str]] = (),
+    node_memory: str = "",
 ) -> dict[str, Any]:
     """Return the manifest of a slot's pod.
 
-    On a pod network it satisfies Pod Security `restricted`, unless the slot has capabilities.
+    On a pod network it satisfies Pod Security `restricted`, unless the slot has capabilities or shares with its node.
 
     `memory`: request and limit in bytes. `extra_volumes`: `volumes` and `volumeMounts` to add. `tolerations`: taints of
-    nodes to tolerate.
+    nodes to tolerate. `node_memory`: the `memory_folder` of its node, if the slot shares it.
     """
     extra = extra_volumes or {}
     labels = {
@@ -157,7 +172,7 @@ def pod(
                 _container(index, slot, image, memory, extra.get("volumeMounts", []))
                 for index in range(len(slot.containers))
             ],
-            "volumes": [*_volumes(slot, memory[1]), *extra.get("volumes", [])],
+            "volumes": [*_volumes(slot, memory[1], node_memory), *extra.get("volumes", [])],
             **({"hostNetwork": True} if slot.host else {}),
             **({"hostPID": True} if slot.sees_processes else {}),
         },
@@ -214,12 +229,15 @@ def _container(
     }
 
 
-def _volumes(slot: Slot, memory_limit: int) -> list[dict[str, Any]]:
+def _volumes(slot: Slot, memory_limit: int, node_memory: str) -> list[dict[str, Any]]:
     """Return the volumes of a pod. Keys of participants stay in memory and are deleted with the pod."""
     outputs: list[dict[str, Any]] = [{"name": f"output-{name}", "emptyDir": {}} for name in slot.containers]
     keys = [_memory_volume(f"private-{name}", "16Mi") for name in slot.containers]
     # What a participant writes counts as memory of its container.
-    shared = [_memory_volume(SHARED_MEMORY, _quantity(memory_limit))] if slot.sharing else []
+    if slot.shares_with_node:
+        shared = [{"name": SHARED_MEMORY, "hostPath": {"path": node_memory, "type": "Directory"}}]
+    else:
+        shared = [_memory_volume(SHARED_MEMORY, _quantity(memory_limit))] if slot.sharing else []
     return [*outputs, *keys, *shared]
 
 

@@ -89,9 +89,6 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     if "mtu" in cell.network_options and not can_switch:
         what = f"{label}: the mtu of an existing cluster network cannot be changed"
         yield what, "remove it, or measure on a cluster that `k8sdds deploy` built"
-    if not cell.uses_network and not cell.in_one_pod and cell.dev_shm == "shared":
-        what = f"{label}: pods would share the /dev/shm of their node, in which k8sdds leaves no files"
-        yield what, "set networks to host, which measures containers of one pod, or use --testbed lab"
     if cell.users != "same" and (kept := middleware.capabilities(cell)):
         what = f"users: other: only root keeps {' and '.join(kept)} in a container, which {cell.middleware} needs"
         yield what, "remove it, or use --testbed lab"
@@ -325,7 +322,9 @@ def _tolerate(unused: Iterable[NodeInfo], tolerated: Iterable[str]) -> str:
 def _need_nodes(cells: Sequence[Cell]) -> list[Problem]:
     settings = {
         "placement same-node": any(cell.placement == SAME_NODE for cell in cells),
-        "dev_shm: own": any(not cell.uses_network and not cell.in_one_pod for cell in cells),
+        "transport shared-memory between pods": any(
+            not cell.uses_network and not cell.in_one_pod for cell in cells
+        ),
         "background": any(cell.background for cell in cells),
     }
     return [

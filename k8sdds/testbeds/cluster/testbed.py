@@ -238,7 +238,10 @@ class ClusterTestbed(Testbed):
     def prepare(self, block: Block) -> ClusterSession:
         if self._session is None:
             trials = self._trials or block.trials
-            privileged = any(on_host(trial.cell) or middleware.capabilities(trial.cell) for trial in trials)
+            privileged = any(
+                on_host(trial.cell) or trial.cell.shares_memory_of_node or middleware.capabilities(trial.cell)
+                for trial in trials
+            )
             self._namespace = namespace.create(
                 self.client,
                 self._campaign,
