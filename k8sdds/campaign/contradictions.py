@@ -152,6 +152,8 @@ def _unsupported_fleet(cell: Cell, implementation: middleware.Middleware) -> str
     fleet = workloads.find(cell.test).load(cell).fleet
     if fleet and fleet.gossip and not implementation.relays(cell):
         return "gossip needs a router of Zenoh: set middleware to zenoh and `discovery: server`"
+    if fleet and fleet.super_client and not (implementation.has_super_clients and cell.discovery == SERVER):
+        return "super_client needs a server of Fast DDS: set middleware to fastdds and `discovery: server`"
     return None
 
 

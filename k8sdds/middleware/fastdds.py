@@ -69,7 +69,7 @@ _MEASURED = f"""\
 class FastDDS(K8sddsPerftest):
     """Fast DDS, with its discovery server."""
 
-    shared_memory = shares_memory_in_one_network = True
+    shared_memory = shares_memory_in_one_network = has_super_clients = True
     auto_message_bytes = USUAL_MESSAGE_BYTES
     settings = K8sddsPerftest.settings - {"batch_bytes"} | {"discovery_servers"}
     refusals = MappingProxyType(

@@ -46,6 +46,8 @@ class Middleware(Program, Protocol):
     """Whether its program runs the nodes of graphs."""
     starts_fleets: bool = False
     """Whether its program starts the members of fleets."""
+    has_super_clients: bool = False
+    """Whether members of its fleets can be super clients of a discovery server."""
     locks_shared_memory: bool = False
     """Whether it locks the memory that it shares, which needs a permission."""
     reference_bytes: int = 0

@@ -41,6 +41,8 @@ class Fleet:
     index_limit: int | None
     gossip: bool = False
     """Whether its members are peers that a router introduces to each other, instead of clients of the router."""
+    super_client: bool = False
+    """Whether its members get all that a discovery server knows."""
     restarts_server: bool = False
     """Whether at the change the discovery server is killed and starts again, `SERVER_AHEAD_S` before these start."""
 
@@ -122,6 +124,7 @@ def fleet_options(trial: Trial, fleet: Fleet) -> list[str]:
         kind, (first, count) = "restart" if fleet.restarts else "late", fleet.changed
         argv += ["-change", f"{kind}:{first}:{count}:{fleet.changed_at_s(trial.duration_s):g}"]
     argv += ["-gossip"] if fleet.gossip else []
+    argv += ["-superClient"] if fleet.super_client else []
     return argv + (["-indexLimit", str(fleet.index_limit)] if fleet.index_limit else [])
 
 

@@ -89,6 +89,8 @@ class Subject(BaseModel):
     fleet_change_s: float | None = option("Requested time of that; missing: in the middle of the time before `fleet_steady_s`")
     fleet_gossip: bool | None = option(
         "Whether the router introduced the members to each other, instead of passing on what they send")
+    fleet_super_client: bool | None = option(
+        "Whether the discovery server sent the members all that it knew, and not only what they matched")
     fleet_index_limit: int | None = option("Last participant index that members use and search; missing: as many as there are")
     fleet_accepted_s: list[float] | None = option("Accepted times of a fleet to match, for each of which the largest is searched")
     fleet_max_members: int | None = option("Most members in each process that a search probes")

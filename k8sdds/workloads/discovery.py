@@ -81,6 +81,13 @@ class DiscoveryOptions(Strict):
         description="whether the router of Zenoh introduces the members to each other, so that they connect to each"
         " other, instead of passing on all that they send",
     )
+    super_client: Annotated[
+        bool, Axis(WORKLOAD, lambda v: "super clients" if v else "", column="fleet_super_client")
+    ] = Field(
+        default=False,
+        description="whether a discovery server of Fast DDS sends each member all that it knows of the others, and not"
+        " only what the member matches",
+    )
     index_limit: Annotated[
         int | None, Axis(WORKLOAD, lambda v: f"indexes up to {v}", column="fleet_index_limit")
     ] = Field(
@@ -256,6 +263,7 @@ def fleet_of(cell: Cell, options: DiscoveryOptions) -> Fleet:
         change_s=options.change_s,
         index_limit=options.index_limit,
         gossip=options.gossip,
+        super_client=options.super_client,
         restarts_server=options.change == "restart-server",
     )
 

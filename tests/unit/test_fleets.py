@@ -164,6 +164,7 @@ def test_a_damaged_report_counts_as_missing(recording: Recording, damage: str) -
         ({"change": "restart-server"}, ["-change", "late:19:1:9.5"]),
         ({"index_limit": 9}, ["-indexLimit", "9"]),
         ({"gossip": True}, ["-gossip"]),
+        ({"super_client": True}, ["-superClient"]),
     ],
 )
 def test_the_program_gets_what_the_options_state(options: dict[str, Any], expected: list[str]) -> None:
@@ -199,6 +200,12 @@ def test_the_program_gets_what_the_options_state(options: dict[str, Any], expect
             "gossip needs a router of Zenoh",
         ),
         ({"gossip": True}, {"middleware": "zenoh"}, "gossip needs a router of Zenoh"),
+        ({"super_client": True}, {"middleware": "fastdds"}, "super_client needs a server of Fast DDS"),
+        (
+            {"super_client": True},
+            {"middleware": "zenoh", "discovery": "server"},
+            "super_client needs a server of Fast DDS",
+        ),
         (
             {"change": "restart-server"},
             {"discovery": "server", "link": Link(outages=[Outage(at_s=1, for_s=1)])},

@@ -142,6 +142,7 @@ struct Settings {
     unsigned members_at_address = 0;          // of a fleet at each address
     unsigned index_limit = 0;                 // of a fleet: last participant index searched at an address; 0: as needed
     bool gossip = false;                      // of a fleet: peers that a router introduces, instead of its clients
+    bool super_client = false;                // of a fleet: get all that a discovery server knows
     int64_t lease_ns = 0;                     // least time without messages after which discovery forgets a participant
     std::string nic;
     bool ipv6 = false;                        // IPv4 otherwise

@@ -76,10 +76,11 @@ inline void disable_intraprocess_delivery() {
 #endif
 }
 
-// Makes a participant the client of the server that was started as fast-discovery-server -i ID.
-inline void add_discovery_server(rtps::BuiltinAttributes& builtin, size_t id, const rtps::Locator_t& address) {
+// Makes a participant the client of the server that was started as fast-discovery-server -i ID. A super client gets what
+// the server knows of all participants, and not only of those with endpoints that match its own.
+inline void add_discovery_server(rtps::BuiltinAttributes& builtin, size_t id, const rtps::Locator_t& address, bool super) {
+    builtin.discovery_config.discoveryProtocol = super ? rtps::DiscoveryProtocol::SUPER_CLIENT : rtps::DiscoveryProtocol::CLIENT;
 #if FASTDDS_MAJOR >= 3
-    builtin.discovery_config.discoveryProtocol = rtps::DiscoveryProtocol::CLIENT;
     static_cast<void>(id);                                // servers are identified by their address
     builtin.discovery_config.m_DiscoveryServers.push_back(address);
 #else
@@ -88,7 +89,6 @@ inline void add_discovery_server(rtps::BuiltinAttributes& builtin, size_t id, co
     rtps::RemoteServerAttributes server;
     server.ReadguidPrefix(prefix);
     server.metatrafficUnicastLocatorList.push_back(address);
-    builtin.discovery_config.discoveryProtocol = rtps::DiscoveryProtocol::CLIENT;
     builtin.discovery_config.m_DiscoveryServers.push_back(server);
 #endif
 }

@@ -147,7 +147,7 @@ void set_discovery(fastdds_api::rtps::BuiltinAttributes& builtin, const Settings
             const auto [host, port] = address_and_port(s.discovery_servers[id]);
             const std::string address = resolve_host(host, s.ipv6);
             if (address.empty()) continue;                // see unsupported_servers()
-            fastdds_api::add_discovery_server(builtin, id, locator(address, s.ipv6, port));
+            fastdds_api::add_discovery_server(builtin, id, locator(address, s.ipv6, port), s.super_client);
         }
     } else if (s.discovery == Discovery::multicast) {
         const std::string group = multicast_group(s);

@@ -66,6 +66,8 @@ const Option table[] = {
      "Discovery test: last participant index that members use (cyclonedds) and search at an address (0: as needed)."},
     {"-gossip", "", both, &Options::gossip, 0, 0,
      "Discovery test: members are peers that the router introduces to each other, instead of its clients (zenoh)."},
+    {"-superClient", "", both, &Options::super_client, 0, 0,
+     "Discovery test: members get what the discovery server knows of all others, and not only what they match (fastdds)."},
     {"-deadline", "S", publisher, &Options::deadline, 0, seconds_max,
      "Paced test: count samples that arrive later than this after they were due (0: one period of -pubRate, or the mean"
      " one of -schedule)."},

@@ -76,6 +76,7 @@ struct Options {
     double discovery_test = 0;                // s; 0: another test
     int64_t processes = 1, members = 1, index_limit = 0;
     bool gossip = false;
+    bool super_client = false;
     double start_interval = 0, steady = 0;    // s
     std::string change;                       // "KIND:FIRST:COUNT:S", or empty: none
     std::optional<FleetChange> fleet_change;  // from change

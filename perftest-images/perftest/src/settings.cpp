@@ -52,7 +52,8 @@ void parse_flow_controller(Options& options) {
 
 // A whole process is killed, so that it has to consist of publishers that start again.
 void parse_fleet(Options& options) {
-    const char* const others[] = {"-processes", "-members", "-startInterval", "-steady", "-change", "-indexLimit", "-gossip"};
+    const char* const others[] = {"-processes", "-members", "-startInterval", "-steady", "-change", "-indexLimit", "-gossip",
+                                  "-superClient"};
     for (const char* other : others)
         if (options.discovery_test <= 0 && options.was_given(other))
             throw UsageError(std::string(other) + ": has an effect only with -discoveryTest; add it");
@@ -68,6 +69,8 @@ void parse_fleet(Options& options) {
     if (options.transport == "SHMEM") throw UsageError("-transport: members of a fleet find each other by a network; remove SHMEM");
     if (options.gossip && (options.middleware != "zenoh" || options.discovery != "server"))
         throw UsageError("-gossip: only a router of Zenoh introduces peers; add -middleware zenoh and -discovery server");
+    if (options.super_client && (options.middleware != "fastdds" || options.discovery != "server"))
+        throw UsageError("-superClient: only Fast DDS has super clients; add -middleware fastdds and -discovery server");
     if (options.steady >= options.discovery_test) throw UsageError("-steady: is a part of -discoveryTest; give a shorter time");
     if (options.change.empty()) return;
     FleetChange change;
@@ -169,6 +172,7 @@ void set_fleet(Settings& settings, const Options& options) {
     settings.publishers *= settings.members_at_address;
     settings.index_limit = static_cast<unsigned>(options.index_limit);
     settings.gossip = options.gossip;
+    settings.super_client = options.super_client;
     for (unsigned n = 0; n < settings.topics; ++n) {
         const std::string topic = throughput_topic_name(settings, n);
         if (options.pub) settings.flow_writers.push_back({topic, settings.qos.writer, settings.data_length, settings.subscribers, 0});

@@ -236,6 +236,19 @@ def test_members_find_each_other_by_a_server(perftest, link, middleware):
 
 
 @pytest.mark.long
+def test_super_clients_get_more_than_they_match(perftest, link):
+    both = ("-discovery", "server", "-discoveryServer", A, "-processes", 1, "-members", 8, *REST)
+    received = {}
+    for kind in ((), ("-superClient",)):
+        with serving(link, "fastdds"):
+            programs = started(perftest, link, *both, *kind, middleware="fastdds", seconds=15, peers=False)
+            every = ended(*programs)
+        assert all(pairs(reports) == (64, 64) for reports in every)
+        received[kind] = programs[1].k8sdds["fleet"]["traffic"]["received_bytes"]
+    assert received["-superClient",] > received[()], "from the server, about the members of their own role"
+
+
+@pytest.mark.long
 def test_one_of_two_servers_is_enough(perftest, link):
     both = ("-discovery", "server", "-discoveryServer", A, "-discoveryServer", f"{A}:11812")
     both += ("-processes", 2, "-members", 2, "-change", "late:3:1:14", *REST)
@@ -302,6 +315,7 @@ def test_peers_that_a_router_introduced_do_not_need_it(perftest, link):
             "has a port for 100",
         ),
         (("-discoveryTest", 3, "-gossip"), "add -middleware zenoh and -discovery server"),
+        (("-discoveryTest", 3, "-superClient"), "add -middleware fastdds and -discovery server"),
         (("-discoveryTest", 3, "-middleware", "raw"), "raw does not have it"),
     ],
 )
