@@ -184,10 +184,10 @@ class Stream(ToolWorkload):
         record.throughput_mbps = aggregate.mean(summary["throughput_mbps"] for summary in outputs.subscribers)
         record.interval_s = aggregate.mean(summary["measured_s"] for summary in outputs.subscribers)
         record.retransmits = aggregate.total(summary["retransmits"] for summary in outputs.publishers)
-        record.achieved_rate_percent = achieved_rate_percent(outputs)
+        record.achieved_rate_percent = _achieved_percent(outputs)
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        return missed_rate(achieved_rate_percent(outputs), f"{outputs.trial.cell.rate:g} writes/s")
+        return missed_rate(_achieved_percent(outputs), f"{outputs.trial.cell.rate:g} writes/s")
 
     def lost(self, record: Metrics) -> str:
         """Describe what did not arrive."""
@@ -199,15 +199,9 @@ class Stream(ToolWorkload):
         return f"{number(record.throughput_mbps)} Mbit/s, {self.lost(record)}"
 
 
-def achieved_rate_percent(outputs: TrialOutputs) -> float | None:
-    """Return the client's rate in percent of the offered one; None without a rate."""
+def _achieved_percent(outputs: TrialOutputs) -> float | None:
     cell = outputs.trial.cell
-    offered = (
-        cell.rate * cell.payload_bytes * sum(summary["measured_s"] or 0 for summary in outputs.publishers)
-    )
-    return aggregate.ratio(
-        aggregate.total(summary["sent_bytes"] for summary in outputs.publishers), offered, 100
-    )
+    return outputs.achieved_rate_percent("sent_bytes", cell.rate * cell.payload_bytes)
 
 
 class TcpStreamOptions(StreamOptions):

@@ -129,6 +129,14 @@ class TrialOutputs:
             return (summary[samples] or 0) * self.trial.cell.payload_bytes
         return counted
 
+    def achieved_rate_percent(self, sent: str, offered_per_s: float) -> float | None:
+        """Return what all publishers `sent`, a key of their summaries, in percent of what was offered.
+
+        None without a rate or if it is unknown.
+        """
+        offered = offered_per_s * sum(summary["measured_s"] or 0 for summary in self.publishers)
+        return aggregate.ratio(aggregate.total(summary[sent] for summary in self.publishers), offered, 100)
+
     def episodes(self, kind: str) -> dict[str, int] | None:
         """Return the number of episodes of the publisher's latencies above each percentile, or None."""
         if self.trial.cell.publishers != 1 or not self.publishers:

@@ -70,7 +70,7 @@ class Throughput(Workload):
         record.throughput_mbps = aggregate.mean(rate.mbps for rate in rates)
         record.samples_per_s = aggregate.mean(rate.samples_per_s for rate in rates)
         record.interval_s = aggregate.mean(rate.interval_s for rate in rates)
-        record.achieved_rate_percent = achieved_rate_percent(outputs)
+        record.achieved_rate_percent = outputs.achieved_rate_percent("sent", outputs.trial.cell.rate)
         if not _times_samples(outputs.trial.cell):
             return
         counts = [(summary["loaded_latency_ns"] or {}).get("count") for summary in outputs.publishers]
@@ -99,9 +99,9 @@ class Throughput(Workload):
         return next(iter(_uneven(outputs)), None)
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        duration_s = outputs.trial.duration_s
+        duration_s, rate = outputs.trial.duration_s, outputs.trial.cell.rate
         warnings = [str(uneven) for uneven in _uneven(outputs)]
-        warnings += missed_rate(achieved_rate_percent(outputs), f"{outputs.trial.cell.rate:g} samples/s")
+        warnings += missed_rate(outputs.achieved_rate_percent("sent", rate), f"{rate:g} samples/s")
         for summary in outputs.publishers:
             measured_s = summary["measured_s"]
             if measured_s and measured_s > (1 + MISSED) * duration_s:
@@ -170,9 +170,3 @@ def interval_s(subscriber: Summary) -> float | None:
     """Return the length of the interval over which a subscriber's rate is calculated; None if it is not reported."""
     common = subscriber["common_interval"]
     return (common["last_ns"] - common["first_ns"]) / 1e9 if common else None
-
-
-def achieved_rate_percent(outputs: TrialOutputs) -> float | None:
-    """Return the rate of all publishers in percent of the offered one; None without a rate or if it is unknown."""
-    offered = outputs.trial.cell.rate * sum(summary["measured_s"] or 0 for summary in outputs.publishers)
-    return aggregate.ratio(aggregate.total(summary["sent"] for summary in outputs.publishers), offered, 100)
