@@ -96,7 +96,9 @@ class _Archive:
             digest = Path(entry["Config"]).stem
             config = {"mediaType": oci.CONFIG, **self._described(digest)}
             diff_ids = _json(self._content(digest))["rootfs"]["diff_ids"]
-            layers = [{"mediaType": oci.LAYER, **self._described(_hexadecimal(each))} for each in diff_ids]
+            layers = [
+                {"mediaType": oci.LAYER, **self._described(each.removeprefix("sha256:"))} for each in diff_ids
+            ]
             manifest = {"schemaVersion": 2, "mediaType": oci.MANIFEST, "config": config, "layers": layers}
             for name in entry["RepoTags"] or [""]:
                 yield name, oci.canonical(manifest)
@@ -110,7 +112,7 @@ class _Archive:
                 or notes.get("org.opencontainers.image.ref.name")
                 or name
             )
-            digest = _hexadecimal(entry["digest"])
+            digest = entry["digest"].removeprefix("sha256:")
             # An image for several architectures is often exported for one of them.
             if name and digest not in self._files:
                 continue
@@ -153,10 +155,6 @@ def _check_program(blobs: Path, digest: str, arch: str) -> None:
 
 def _json(data: bytes) -> Any:
     return reading.json_value(data, "its description")
-
-
-def _hexadecimal(digest: str) -> str:
-    return digest.removeprefix("sha256:")
 
 
 def _normal(name: str) -> str:

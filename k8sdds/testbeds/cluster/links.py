@@ -89,7 +89,7 @@ class EmulatedLinks(Reading):
     def _phases(self, node: str) -> Sequence[Phase]:
         """Return the outages of a node's link: those of the link itself, or the one that the test measures."""
         cell = self._trial.cell
-        if not _measures_outage(cell):
+        if not outage.of_link(cell.test, cell.test_options):
             return cell.link.outage_phases(self._trial.duration_s)
         options = outage.options_of(cell)
         return [options.phase] if node == self._places[options.participant] else []
@@ -109,7 +109,7 @@ class EmulatedLinks(Reading):
         if not self._seen:
             return {}
         write_atomically(self._folder / link_statistics.FILE, json.dumps(self._together(outcomes)))
-        if _measures_outage(self._trial.cell):
+        if outage.of_link(self._trial.cell.test, self._trial.cell.test_options):
             self._write_moments(outcomes)
         meters = outcomes[FIRST_PUBLISHER.name].meters or {}
         measured = measured_us(outcomes)
@@ -207,10 +207,6 @@ def with_forwarders(experiment: Experiment) -> Experiment:
     return named_links.with_forwarders(
         experiment, lambda sweep: any(outage.of_link(test.name, test.options) for test in sweep.test)
     )
-
-
-def _measures_outage(cell: Cell) -> bool:
-    return outage.of_link(cell.test, cell.test_options)
 
 
 def emulates(cells: Iterable[Cell]) -> bool:
