@@ -14,9 +14,9 @@ from k8sdds.perftest.output import Summary
 from k8sdds.workloads import TrialOutputs
 
 
-def cell(**changes: Any) -> Cell:
-    """Return a throughput test on `host`, with changes."""
-    return Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
+def cell(network: str = "host", **changes: Any) -> Cell:
+    """Return a throughput test on a network, with changes."""
+    return Cell(**{"network": network, "test": "throughput", "payload_bytes": 1024, **changes})
 
 
 def trial(

@@ -31,6 +31,7 @@ from k8sdds.testbeds.cluster.nodes import (
 from k8sdds.testbeds.cluster.placement import assign, of_service
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.selection import SelectedTestbed
+from tests.unit import builders
 
 RECORDED = Path(__file__).parent / "recorded" / "cluster"
 PODS = json.loads((RECORDED / "pods.json").read_text())
@@ -50,7 +51,7 @@ def nodes(**changes: dict[str, Any]) -> list[NodeInfo]:
 
 
 def cell(**values: Any) -> Cell:
-    return Cell(**{"network": "flannel-vxlan", "test": "throughput", "payload_bytes": 1024, **values})
+    return builders.cell(**{"network": "flannel-vxlan"} | values)
 
 
 def test_the_placement_names_the_node_of_a_service() -> None:
@@ -65,11 +66,7 @@ def test_the_placement_names_the_node_of_a_service() -> None:
 
 
 def trials(*cells: Cell, repetitions: int = 1) -> list[Trial]:
-    return [
-        Trial(cell=one, testbed="cluster", repetition=number, duration_s=1, warmup_s=0)
-        for number in range(repetitions)
-        for one in cells
-    ]
+    return [builders.trial(one, "cluster", number) for number in range(repetitions) for one in cells]
 
 
 def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() -> None:

@@ -10,15 +10,12 @@ from k8sdds import claims
 from k8sdds.campaign import experiments
 from k8sdds.model.link import Link
 from k8sdds.model.placement import spread
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell
+from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.networks import NETWORKS
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.lab.plan import Plan, make_plan, script
 from k8sdds.testbeds.lab.topology import key_of
-
-
-def cell(network: str = "host", **changes: object) -> Cell:
-    return Cell(**{"network": network, "test": "throughput", "payload_bytes": 1024, **changes})
+from tests.unit.builders import cell
 
 
 def made(network: str, **changes: object) -> Plan:

@@ -47,8 +47,12 @@ def arrived() -> list[Arrival]:
     return arrivals.of_subscriber(RECORDED / "sub0")[0]
 
 
-def test_the_record_has_the_recovery(tmp_path: Path) -> None:
-    recording = Recording("outage", tmp_path)
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    return Recording("outage", tmp_path)
+
+
+def test_the_record_has_the_recovery(recording: Recording) -> None:
     record = recording.record()
     assert record["valid"]
     for name in (*find("outage").metrics, *find("outage").columns):
@@ -57,8 +61,7 @@ def test_the_record_has_the_recovery(tmp_path: Path) -> None:
     assert record["recovered_percent"] == 100 and record["lost"] == 0
 
 
-def test_a_trial_that_ends_before_the_recovery_states_it(tmp_path: Path) -> None:
-    recording = Recording("outage", tmp_path)
+def test_a_trial_that_ends_before_the_recovery_states_it(recording: Recording, tmp_path: Path) -> None:
     outage = arrivals.interruption(tmp_path)
     assert outage is not None
     path = tmp_path / "sub0" / arrivals.FILE
@@ -84,16 +87,16 @@ def test_a_trial_that_ends_before_the_recovery_states_it(tmp_path: Path) -> None
     }
 
 
-def test_what_a_trial_observed_after_the_repair_ends_with_the_trial(tmp_path: Path) -> None:
-    recording = Recording("outage", tmp_path)
+def test_what_a_trial_observed_after_the_repair_ends_with_the_trial(recording: Recording) -> None:
     recording.meter("pub0", "interval", duration_s=4.0)
     assert 900 < recording.record()["outage_observed_ms"] < 1100
     recording.meters["pub0"]["interval"] = None
     assert recording.record()["outage_observed_ms"] == 0
 
 
-def test_a_participant_that_does_not_return_is_a_result_only_over_the_requested_link(tmp_path: Path) -> None:
-    recording = Recording("outage", tmp_path)
+def test_a_participant_that_does_not_return_is_a_result_only_over_the_requested_link(
+    recording: Recording, tmp_path: Path
+) -> None:
     lost = recording.record(recording.measurement(sub0=PEER_LOST))
     assert lost["valid"] and lost["warnings"][0].startswith("peer-lost: sub0: ")
     path = tmp_path / link_statistics.FILE
@@ -104,8 +107,7 @@ def test_a_participant_that_does_not_return_is_a_result_only_over_the_requested_
     assert late["reason"].startswith("link: down of node1: 1 % of the packets were late by 50000 µs or more")
 
 
-def test_a_trial_without_its_outage_is_not_valid(tmp_path: Path) -> None:
-    recording = Recording("outage", tmp_path)
+def test_a_trial_without_its_outage_is_not_valid(recording: Recording, tmp_path: Path) -> None:
     (tmp_path / arrivals.INTERRUPTION).unlink()
     assert recording.record()["reason"] == "no-outage: the trial ended before the outage did"
 
@@ -206,10 +208,9 @@ def enlarge(path: Path) -> None:
     ],
 )
 def test_arrivals_that_cannot_be_read_are_no_proof(
-    change: Callable[[Path], None], why: str, tmp_path: Path
+    change: Callable[[Path], None], why: str, recording: Recording, tmp_path: Path
 ) -> None:
     """Such a file is not read as if nothing had arrived."""
-    recording = Recording("outage", tmp_path)
     change(tmp_path / "sub0" / arrivals.FILE)
     record = recording.record()
     assert record["reason"].startswith("no-proof: what arrived is not known: ") and why in record["reason"]
@@ -343,8 +344,7 @@ def test_all_but_addresses_fail_on_clusters(what: str) -> None:
     assert [f"what: {what}" in problem.what for problem in problems] == [True] * (what == "address")
 
 
-def test_each_subscriber_has_the_moments_by_its_own_clock(tmp_path: Path) -> None:
-    recording = Recording("outage", tmp_path)
+def test_each_subscriber_has_the_moments_by_its_own_clock(recording: Recording, tmp_path: Path) -> None:
     expected = recording.record()
     ahead_us = 7_000_000
     moments = json.loads((tmp_path / arrivals.INTERRUPTION).read_text())

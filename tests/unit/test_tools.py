@@ -17,7 +17,7 @@ from k8sdds.campaign.experiments import KNOWN
 from k8sdds.model.background import STRESSOR
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Listener, ParticipantPaths, Window
-from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
+from k8sdds.model.trial import Cell, Endpoint, Participant
 from k8sdds.setup import packages
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import shared
@@ -28,6 +28,7 @@ from k8sdds.workloads.http import LATE_S, Report
 from k8sdds.workloads.ping import measured
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.tools import NO_EFFECT, ToolWorkload, wrong_interval
+from tests.unit import builders
 from tests.unit.test_attempt import RECORDED, Recording
 
 GRAPH = (RECORDED / "graph" / "graph.txt").read_text()
@@ -39,9 +40,7 @@ def cell(test: str, **values: Any) -> Cell:
 
 
 def command(trial_cell: Cell, participant: str, **durations: float) -> Command:
-    trial = Trial(
-        cell=trial_cell, testbed="lab", repetition=0, **({"duration_s": 3, "warmup_s": 0.5} | durations)
-    )
+    trial = builders.trial(trial_cell, **({"duration_s": 3, "warmup_s": 0.5} | durations))
     endpoints = {"pub0": Endpoint("10.0.0.1", "eth0", None), "sub0": Endpoint("10.0.0.2", "eth0", None)}
     paths = ParticipantPaths("k8sdds-perftest", Path("out"))
     surroundings = Surroundings(endpoints, 1, paths)
@@ -272,7 +271,7 @@ def test_ping_starts_its_numbers_again_after_65536_requests(tmp_path: Path) -> N
     lines[75_000], lines[75_001] = lines[75_001], lines[75_000]
     (tmp_path / "pub0").mkdir()
     (tmp_path / "pub0" / "stdout").write_text("\n".join(["PING", *lines]))
-    trial = Trial(cell=cell("ping"), testbed="lab", repetition=0, duration_s=3, warmup_s=1)
+    trial = builders.trial(cell("ping"), duration_s=3, warmup_s=1)
     replies = measured(trial, tmp_path)
     assert [reply.sequence for reply in replies] == [n for n in range(20_001, 80_001) if n != 70_001]
 

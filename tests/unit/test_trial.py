@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.settings import NetworkChoice
-from k8sdds.model.trial import Cell, Participant, Trial
+from k8sdds.model.trial import Cell, Participant
 from k8sdds.testbeds import repetitions
+from tests.unit import builders
 
 PLAIN = Cell(network="host", test="throughput", payload_bytes=1024)
 
@@ -28,10 +29,7 @@ def test_ids_of_existing_results_never_change() -> None:
         network="weavenet", network_options={"mtu": 1376}, label="weavenet-1376", test="throughput", payload_bytes=1024
     )  # fmt: skip
     assert weave.cell_id == "b2a56ddddaa8"
-    assert (
-        Trial(cell=PLAIN, testbed="lab", repetition=2, duration_s=3, warmup_s=0.5).trial_id
-        == "e476146b7ea4-lab-r2"
-    )
+    assert builders.trial(PLAIN, repetition=2).trial_id == "e476146b7ea4-lab-r2"
 
 
 def test_options_of_a_test_are_part_of_the_id_only_if_given() -> None:
@@ -74,9 +72,8 @@ def test_defaults_are_left_out_of_the_id() -> None:
 
 
 def test_ids_ignore_durations() -> None:
-    short = Trial(cell=PLAIN, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
-    long = Trial(cell=PLAIN, testbed="lab", repetition=0, duration_s=120, warmup_s=5)
-    assert short.trial_id == long.trial_id
+    long = builders.trial(PLAIN, duration_s=120, warmup_s=5)
+    assert builders.trial(PLAIN).trial_id == long.trial_id
 
 
 def test_two_labels_of_one_network_are_two_cells() -> None:
@@ -153,11 +150,7 @@ def test_participants_are_ordered_by_role_and_number() -> None:
 def test_the_networks_of_a_condition_follow_each_other_in_random_order() -> None:
     sweep = {"networks": ["host", "flannel-vxlan", "weavenet"], "test": ["throughput", "latency"]}
     cells = expand(experiment(**sweep, payload_bytes=[64, 1024])).cells
-    trials = [
-        Trial(cell=cell, testbed="lab", repetition=number, duration_s=1, warmup_s=0)
-        for number in range(300)
-        for cell in cells
-    ]
+    trials = [builders.trial(cell, repetition=number) for number in range(300) for cell in cells]
     place = {id(cell): number for number, cell in enumerate(cells)}
     conditions = {id(cell): cell.condition for cell in cells}
     blocks = repetitions(trials, seed=1)
