@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -25,6 +24,7 @@ from k8sdds.recommend.answer import Answer, answer
 from k8sdds.results.record import TrialRecord
 from k8sdds.system.errors import InputError
 from tests.applications import Truth, application, best_of
+from tests.unit import memory
 
 CHOICES = {
     "networks": ["flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"],
@@ -189,16 +189,11 @@ def test_thousands_of_configurations_need_little_memory() -> None:
     """Only pairs with a measured configuration are held: all 5,000 × 5,000 would need 200 MB for each number."""
     designs = [list(values) for values in itertools.product("abcde", "abcde", "abcde", "abcde", "abcdefgh")]
     chance = random.Random(1)
-    tracemalloc.start()
-    try:
+    with memory.at_most(100_000_000):
         order = list(itertools.islice(race.first_round(designs), 100))
         measured = [Measured() for _ in designs]
         for index in order:
             measured[index] = Measured({0: chance.gauss(0, 1)}, {0: -0.5})
         following, improvement = race.next_round(designs, measured)
-        _, peak_bytes = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     assert len(designs) == 5000 and len(set(order)) == 100
     assert sorted(following) == list(range(5000)) and improvement > 0
-    assert peak_bytes < 100e6

@@ -8,7 +8,6 @@ import os
 import shutil
 import sqlite3
 import struct
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -31,6 +30,7 @@ from k8sdds.system.reading import UnreadableError
 from tests import recordings
 from tests.conftest import Command
 from tests.recordings import Recorded, bursts, periodic, qos
+from tests.unit import memory
 
 ROBOT = recordings.robot()
 WRITERS: dict[str, Callable[[Path, recordings.Topics], Path]] = {
@@ -52,8 +52,13 @@ def text_from(path: Path) -> str:
     return recorded_application.write("mine", path).text
 
 
-def written(path: Path, topics: recordings.Topics) -> Application:
-    return application(text_from(recordings.mcap(path / "robot.mcap", topics)))
+def text_with(folder: Path, topics: recordings.Topics) -> str:
+    """Return the application of a recording with these topics."""
+    return text_from(recordings.mcap(folder / "robot.mcap", topics))
+
+
+def written(folder: Path, topics: recordings.Topics) -> Application:
+    return application(text_with(folder, topics))
 
 
 # -- what is read -----------------------------------------------------------------------------------------
@@ -199,9 +204,7 @@ def test_topics_of_a_namespace_are_of_one_node(tmp_path: Path) -> None:
 
 
 def test_the_largest_flows_are_kept(tmp_path: Path) -> None:
-    text = text_from(
-        recordings.mcap(tmp_path / "a.mcap", {f"/a{i}": periodic(50, 36 + i, 0.3) for i in range(501)})
-    )
+    text = text_with(tmp_path, {f"/a{i}": periodic(50, 36 + i, 0.3) for i in range(501)})
     assert {flow.name for flow in application(text).flows} == {f"a{i}" for i in range(1, 501)}
     assert "#   /a0: the 500 largest flows are above" in text
 
@@ -230,13 +233,11 @@ def test_the_largest_flows_are_kept(tmp_path: Path) -> None:
 def test_what_is_not_a_flow_is_left_out_with_the_reason(
     name: str, topic: Recorded, reason: str, tmp_path: Path
 ) -> None:
-    path = recordings.mcap(tmp_path / "robot.mcap", {"/flow": periodic(10, 100), name: topic})
-    text = text_from(path)
+    text = text_with(tmp_path, {"/flow": periodic(10, 100), name: topic})
     assert [flow.name for flow in application(text).flows] == ["flow"]
     assert f"# Left out:\n#   {name}: " in text and reason in text
-    alone = recordings.mcap(tmp_path / "alone.mcap", {name: topic})
     with pytest.raises(InputError, match="has no topic with a flow") as refused:
-        text_from(alone)
+        text_with(tmp_path, {name: topic})
     assert name in refused.value.message
 
 
@@ -250,7 +251,7 @@ def test_rates_of_irregular_topics_say_so(tmp_path: Path) -> None:
         "/bursts": bursts(100, 10, 500),
         "/paused": Recorded(paused),
     }
-    text = text_from(recordings.mcap(tmp_path / "robot.mcap", topics))
+    text = text_with(tmp_path, topics)
     flows = {flow.name: flow for flow in application(text).flows}
     parts = {part.split("\n")[0]: part for part in text.split("- name: ")}
     assert "irregular" in parts["bursts"] and "irregular" not in parts["regular"] + parts["paused"]
@@ -271,8 +272,7 @@ def test_rates_of_irregular_topics_say_so(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_values_beyond_the_limits_say_what_was_recorded(topic: Recorded, line: str, tmp_path: Path) -> None:
-    path = recordings.mcap(tmp_path / "robot.mcap", {"/a": topic})
-    text = text_from(path)
+    text = text_with(tmp_path, {"/a": topic})
     assert line in text and application(text)
 
 
@@ -280,8 +280,7 @@ def test_differing_sizes_are_those_of_nearly_all_messages_or_their_mean(tmp_path
     times = [time for time, _ in periodic(50, 0, 10).messages]
     alike = Recorded([(time, 1000 + i % 100) for i, time in enumerate(times)])
     video = Recorded([(time, 50_000 if i % 25 == 0 else 1000) for i, time in enumerate(times)])
-    path = recordings.mcap(tmp_path / "robot.mcap", {"/alike": alike, "/video": video})
-    text = text_from(path)
+    text = text_with(tmp_path, {"/alike": alike, "/video": video})
     sizes = {flow.name: flow.payload_bytes for flow in application(text).flows}
     assert sizes == {"alike": 1098, "video": 2960}
     assert (
@@ -316,8 +315,7 @@ def test_qos_that_is_not_known_is_not_stated(profiles: str, tmp_path: Path) -> N
     topic = Topic("/a", "")
     topic.offer(profiles)
     assert topic.reliability == "reliable" and not topic.offered("reliability") | topic.offered("history")
-    path = recordings.mcap(tmp_path / "robot.mcap", {"/a": periodic(10, 64, qos=[])})
-    text = text_from(path)
+    text = text_with(tmp_path, {"/a": periodic(10, 64, qos=[])})
     assert "reliability: reliable  # not recorded" in text and "offered: not recorded" in text
 
 
@@ -353,7 +351,7 @@ def test_different_qos_is_parsed_to_a_limit(tmp_path: Path, monkeypatch: pytest.
 
 def test_names_of_topics_cannot_leave_their_comment(tmp_path: Path) -> None:
     names = ["/a\nname: b", "/\x1b[31m", "/" + "x" * 5000, "/é\u2028é", "/a/name:_b", "/#"]
-    text = text_from(recordings.mcap(tmp_path / "robot.mcap", {name: periodic(10, 100) for name in names}))
+    text = text_with(tmp_path, {name: periodic(10, 100) for name in names})
     loaded = application(text)
     assert loaded.name == "mine" and len(loaded.flows) == len(names)
     assert "\x1b" not in text and max(map(len, text.splitlines())) < 420
@@ -422,13 +420,8 @@ def test_a_foreign_or_hostile_file_has_an_error(what: str, tmp_path: Path) -> No
     data, message = HOSTILE[what]
     path = tmp_path / "robot.mcap"
     path.write_bytes(data)
-    tracemalloc.start()
-    try:
-        with pytest.raises(UnreadableError) as refused:
-            recording.read(path)
-        assert tracemalloc.get_traced_memory()[1] < 16 << 20
-    finally:
-        tracemalloc.stop()
+    with memory.at_most(16 << 20), pytest.raises(UnreadableError) as refused:
+        recording.read(path)
     assert message in refused.value.message and str(path) in refused.value.message and refused.value.remedy
 
 
@@ -563,14 +556,9 @@ def test_errors_of_the_reader_are_not_called_damage(tmp_path: Path, monkeypatch:
 def test_messages_are_not_kept_in_memory(kind: str, tmp_path: Path) -> None:
     size = 12 << 20
     path = WRITERS[kind](tmp_path, {"/image": Recorded([(i * 10**8, size) for i in range(3)])})
-    tracemalloc.start()
-    try:
+    with memory.at_most(6 << 20):
         (topic,) = recording.read(path).values()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     assert topic.sizes.counts == {size: 3}
-    assert peak < 6 << 20
 
 
 def test_progress_reaches_the_size_of_the_recording(tmp_path: Path) -> None:
