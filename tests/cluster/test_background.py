@@ -10,15 +10,9 @@ import pytest
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds import core_layout
 from tests.cluster.conftest import Command, User
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
-EXPERIMENT = """\
-name: busy
-baseline: flannel-vxlan
-repetitions: 1
-duration_s: 1
-warmup_s: 0.2
-sweeps:
+SWEEP = """\
   - networks: flannel-vxlan
     test: latency
     payload_bytes: 64
@@ -30,7 +24,8 @@ sweeps:
 @pytest.mark.usefixtures("nothing_left")
 def test_busy_processes_run_on_the_requested_cores(user: User, k8sdds: Command, tmp_path: Path) -> None:
     cores = list(core_layout.available())
-    text = EXPERIMENT.replace("CORES", str(cores)).replace("CORE", str(cores[-1]))
+    sweep = SWEEP.replace("CORES", str(cores)).replace("CORE", str(cores[-1]))
+    text = experiment(sweep, baseline="flannel-vxlan")
     last = measured(k8sdds, tmp_path, text, *user.options)
     run = RunFolder.open(tmp_path / "out")
     plain, loaded, both = sorted(last, key=lambda record: len(json.dumps(record.get("background"))))
@@ -50,7 +45,8 @@ def test_busy_processes_run_on_the_requested_cores(user: User, k8sdds: Command, 
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_a_core_that_the_node_does_not_have_is_refused(user: User, k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "busy.yaml").write_text(EXPERIMENT.replace("CORES", "[4095]").replace("CORE", "0"))
+    sweep = SWEEP.replace("CORES", "[4095]").replace("CORE", "0")
+    (tmp_path / "busy.yaml").write_text(experiment(sweep, baseline="flannel-vxlan"))
     done = k8sdds("run", "busy.yaml", *user.options, "-o", "out")
     assert done.returncode == 3, done.stderr
     assert "background.cpus: pods on node" in done.stderr and "cannot use core 4095, only 0" in done.stderr

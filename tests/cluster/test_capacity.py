@@ -9,15 +9,9 @@ import pytest
 from k8sdds.report import content
 from k8sdds.results.run_folder import RunFolder
 from tests.cluster.conftest import Command, User
-from tests.measuring import valid_attempts
+from tests.measuring import experiment, valid_attempts
 
-EXPERIMENT = """\
-name: fan-out
-baseline: flannel-vxlan
-repetitions: 1
-duration_s: 1
-warmup_s: 0.2
-sweeps:
+SWEEP = """\
   - networks: flannel-vxlan
     test: {name: capacity, max_subscribers: 5, loss_percent: 99, p99_ms: null, latency_at_percent: 60}
     rate: 20
@@ -31,7 +25,7 @@ sweeps:
 def test_the_number_of_subscribers_grows_until_the_largest(
     user: User, k8sdds: Command, tmp_path: Path
 ) -> None:
-    (tmp_path / "fan-out.yaml").write_text(EXPERIMENT)
+    (tmp_path / "fan-out.yaml").write_text(experiment(SWEEP, baseline="flannel-vxlan"))
     done = k8sdds("run", "fan-out.yaml", *user.options, "-o", "out")
     assert done.returncode == 0, done.stderr
     run = RunFolder.open(tmp_path / "out")

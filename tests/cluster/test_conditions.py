@@ -11,17 +11,11 @@ from k8sdds.analysis import profile
 from k8sdds.system import perf
 from k8sdds.testbeds.evidence import RECORDING
 from tests.clusters import Deployed
-from tests.measuring import measured, valid_attempts
+from tests.measuring import experiment, measured, valid_attempts
 
 pytestmark = pytest.mark.long
 
 CONDITIONS = """\
-name: conditions
-baseline: host
-repetitions: 2
-duration_s: 1
-warmup_s: 0.2
-sweeps:
   - networks: [host, flannel-vxlan]
     test: latency
   - networks: [host, flannel-vxlan]
@@ -43,7 +37,8 @@ def test_placements_and_tuning_sets_are_axes(
         return {name: nodes.run(one_machine.name, name, ["cat", TCP_RMEM]) for name in one_machine.nodes}
 
     before = tcp_rmem()
-    valid = measured(one_machine.k8sdds, tmp_path, CONDITIONS, "--testbed", one_machine.name)
+    text = experiment(CONDITIONS, baseline="host", repetitions=2)
+    valid = measured(one_machine.k8sdds, tmp_path, text, "--testbed", one_machine.name)
     assert tcp_rmem() == before
     assert len(valid) == 12
     for attempt in valid:
@@ -58,12 +53,6 @@ def test_placements_and_tuning_sets_are_axes(
 
 
 LINKS = """\
-name: links
-baseline: host
-repetitions: 1
-duration_s: 1
-warmup_s: 0.2
-sweeps:
   - networks: [host, flannel-vxlan]
     test: latency
     link: {mtu: [1500, MTU], offloads: [{}, {tso: false}]}
@@ -81,14 +70,15 @@ def test_mtu_and_offloads_of_links_are_axes(
 
     before = links()
     on_cluster = ("--testbed", one_machine.name)
-    for attempt in measured(one_machine.k8sdds, tmp_path, LINKS.replace("MTU", "1400"), *on_cluster):
+    text = experiment(LINKS.replace("MTU", "1400"), baseline="host")
+    for attempt in measured(one_machine.k8sdds, tmp_path, text, *on_cluster):
         link, overhead = attempt["link"] or {}, 50 if attempt["network"] == "flannel-vxlan" else 0
         assert attempt["mtu_bytes"] == link.get("mtu", 1500) - overhead
         tso = {values["eth0 offload tso"] for values in attempt["node_settings"].values()}
         assert tso == {"off" if link.get("offloads") else "on"}
     # The switch between local nodes carries packets of 1500 bytes.
     assert links() == before
-    (tmp_path / "jumbo.yaml").write_text(LINKS.replace("MTU", "9000"))
+    (tmp_path / "jumbo.yaml").write_text(text.replace("1400", "9000"))
     jumbo = ("run", str(tmp_path / "jumbo.yaml"), *on_cluster, "-o", str(tmp_path / "jumbo"))
     done = one_machine.k8sdds(*jumbo)
     assert done.returncode == 3 and "do not pass between the nodes" in done.stderr, done.stderr

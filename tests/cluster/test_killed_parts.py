@@ -11,14 +11,9 @@ from k8sdds.nodes import records
 from tests.chaos import Chaos, command_line, descendants
 from tests.clusters import Deployed
 from tests.conftest import environment
+from tests.measuring import experiment
 
-EXPERIMENT = """\
-name: chaos
-baseline: host
-repetitions: 4
-duration_s: 1
-warmup_s: 0.2
-sweeps:
+SWEEPS = """\
   - networks: [host, {network}]
     test: [latency]
   - networks: [{network}]
@@ -59,7 +54,9 @@ def test_killed_parts_cost_no_attempt(one_machine: Deployed, tmp_path: Path, see
 
 def survives(cluster: Deployed, folder: Path, network: str, seed: int) -> Chaos:
     """Run a campaign on a network, in YAML, while its parts are killed. Every trial must have one valid attempt."""
-    (folder / "chaos.yaml").write_text(EXPERIMENT.format(network=network))
+    (folder / "chaos.yaml").write_text(
+        experiment(SWEEPS.format(network=network), baseline="host", repetitions=4)
+    )
     start = ("run", "chaos.yaml", "--testbed", "one-machine", "-o", "run")
     variables = environment(folder) | {"K8SDDS_STATE_DIR": str(cluster.state)}
     with pytest.MonkeyPatch.context() as patch:

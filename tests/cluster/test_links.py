@@ -17,18 +17,12 @@ from k8sdds.system.errors import PartFailed
 from k8sdds.testbeds.link_emulation import Port, configuration
 from tests.cluster.conftest import ENDS_S, running, wait
 from tests.clusters import Deployed
-from tests.measuring import last_attempts, measured
+from tests.measuring import experiment, last_attempts, measured
 
 pytestmark = pytest.mark.long
 
-EXPERIMENT = """\
-name: links
-baseline: host
-repetitions: 1
-duration_s: 3
-warmup_s: 0.5
-max_loss_percent: 100
-sweeps:
+KEYS = {"baseline": "host", "warmup_s": 0.5, "max_loss_percent": 100}
+SWEEP = """\
   - networks: [host, flannel-vxlan]
     test: paced
     reliability: best-effort
@@ -67,7 +61,8 @@ def test_links_lose_delay_and_interrupt_packets(
     one_machine: Deployed, states: Callable[[], dict[str, str]], tmp_path: Path
 ) -> None:
     before = states()
-    attempts = measured(one_machine.k8sdds, tmp_path, EXPERIMENT, "--testbed", one_machine.name)
+    text = experiment(SWEEP, duration_s=3, **KEYS)
+    attempts = measured(one_machine.k8sdds, tmp_path, text, "--testbed", one_machine.name)
     assert states() == before
     assert {attempt["network"] for attempt in attempts} == {"host", "flannel-vxlan"}
     for attempt in attempts:
@@ -96,7 +91,7 @@ def test_a_killed_program_costs_an_attempt_and_a_killed_command_leaves_nothing(
     tmp_path: Path,
 ) -> None:
     before = states()
-    (tmp_path / "experiment.yaml").write_text(EXPERIMENT.replace("duration_s: 3", "duration_s: 6"))
+    (tmp_path / "experiment.yaml").write_text(experiment(SWEEP, duration_s=6, **KEYS))
     on_cluster = ("./experiment.yaml", "--testbed", one_machine.name, "-o", "run")
     with running(tmp_path, *on_cluster, K8SDDS_STATE_DIR=str(one_machine.state)) as process:
         wait(lambda: is_emulated(one_machine), process, "an emulated link")

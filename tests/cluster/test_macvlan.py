@@ -9,17 +9,11 @@ import pytest
 
 from tests.cluster.switched import Switched, switch_by_command, switched_to
 from tests.clusters import Deployed
+from tests.measuring import experiment
 
 pytestmark = pytest.mark.long
 
-EXPERIMENT = """\
-name: second-interface
-title: Does DDS use the second interface?
-baseline: host
-repetitions: 1
-duration_s: 0.5
-warmup_s: 0.2
-sweeps:
+SWEEP = """\
   - networks: [host, macvlan]
     test: [throughput, latency]
     transport: [unicast, multicast]
@@ -56,7 +50,7 @@ def check_interfaces(switched: Switched) -> None:
 
 def check_campaign(cluster: Deployed, folder: Path) -> None:
     """Check that a campaign measures the network on the second interface, by unicast and multicast."""
-    (folder / "second.yaml").write_text(EXPERIMENT)
+    (folder / "second.yaml").write_text(experiment(SWEEP, baseline="host", duration_s=0.5))
     selected = ("--network", "host", "--network", "macvlan")
     done = cluster.k8sdds(
         "run", str(folder / "second.yaml"), "--testbed", cluster.name, *selected, "-o", str(folder / "run")

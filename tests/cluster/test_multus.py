@@ -16,19 +16,12 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.paths import shared
 from tests.cluster.switched import KUBECTL, SPACE, WAIT, facts, inside_of, pod, switch_by_command
 from tests.clusters import Deployed
-from tests.measuring import valid_attempts
+from tests.measuring import experiment, valid_attempts
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.long]
 
 POD = "with-lan"
-EXPERIMENT = """\
-name: with-multus
-title: What does the second interface change?
-baseline: flannel-vxlan
-repetitions: 1
-duration_s: 0.5
-warmup_s: 0.2
-sweeps:
+SWEEPS = """\
   - networks: [flannel-vxlan, macvlan]
     test: [throughput, latency]
     payload_bytes: 1024
@@ -89,10 +82,10 @@ def profile(one_machine: Deployed, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_macvlan_is_measured_next_to_flannel(profile: Path, one_machine: Deployed, tmp_path: Path) -> None:
-    experiment, folder = tmp_path / "with-multus.yaml", tmp_path / "run"
-    experiment.write_text(EXPERIMENT)
+    path, folder = tmp_path / "with-multus.yaml", tmp_path / "run"
+    path.write_text(experiment(SWEEPS, baseline="flannel-vxlan", duration_s=0.5))
     check_pod(one_machine)
-    done = one_machine.k8sdds("run", str(experiment), "--testbed", one_machine.name, "-o", str(folder))
+    done = one_machine.k8sdds("run", str(path), "--testbed", one_machine.name, "-o", str(folder))
     assert done.returncode in (0, 4), done.stdout + done.stderr
     rows = valid_attempts(folder)
     of = {name: [row for row in rows if row["network"] == name] for name in ("flannel-vxlan", "macvlan")}

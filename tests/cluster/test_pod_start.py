@@ -11,15 +11,9 @@ import pytest
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.results.run_folder import RunFolder
 from tests.cluster.conftest import Command, User, running, wait
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
 STARTS = """\
-name: starts
-baseline: host
-repetitions: 1
-duration_s: 1
-warmup_s: 0
-sweeps:
   - networks: [host, flannel-vxlan]
     test:
       - pod-start
@@ -32,7 +26,7 @@ sweeps:
 
 @pytest.mark.long
 def test_pods_start_at_once(user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path) -> None:
-    last = measured(k8sdds, tmp_path, STARTS, *user.options)
+    last = measured(k8sdds, tmp_path, experiment(STARTS, baseline="host", warmup_s=0), *user.options)
     run = RunFolder.open(tmp_path / "out")
     assert sorted(record["pods"] for record in last) == [1, 1, 2, 2, 20, 20, 20, 20]
     for record in last:
@@ -61,7 +55,8 @@ def started(admin: KubernetesClient) -> list[str]:
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_pods_are_deleted_after_ctrl_c(user: User, admin: KubernetesClient, tmp_path: Path) -> None:
-    text = STARTS.replace("      - pod-start\n", "      - {name: pod-start, pods: 100}\n")
+    many = STARTS.replace("      - pod-start\n", "      - {name: pod-start, pods: 100}\n")
+    text = experiment(many, baseline="host", warmup_s=0)
     (tmp_path / "starts.yaml").write_text(text)
     with running(tmp_path, "starts.yaml", *user.options, "--seed", "1", "-o", "out") as process:
         wait(lambda: started(admin), process, "pods that start")

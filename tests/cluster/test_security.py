@@ -18,14 +18,10 @@ from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.security import KEY, levels
 from k8sdds.testbeds.cluster import namespace, pods
 from tests.clusters import K8SDDS, Deployed
+from tests.measuring import experiment
 
 NETWORK = "flannel-hostgw"
-EXPERIMENT = """name: secured
-baseline: {network}
-repetitions: 1
-duration_s: 1
-warmup_s: 0.2
-sweeps:
+SWEEP = """\
   - networks: [{network}]
     test: [latency, throughput]
     payload_bytes: 1024
@@ -36,10 +32,11 @@ INSPECT = f"ls -ln /run/k8sdds/*/{KEY}; grep ' /run/k8sdds ' /proc/mounts; cat /
 
 def measure(cluster: Deployed, folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
     """Measure these levels on a deployed cluster, check the keys, and return the attempts of the run folder."""
-    experiment, run = folder / "secured.yaml", folder / "secured"
-    experiment.write_text(EXPERIMENT.format(network=NETWORK, levels=", ".join(names)))
+    path, run = folder / "secured.yaml", folder / "secured"
+    sweep = SWEEP.format(network=NETWORK, levels=", ".join(names))
+    path.write_text(experiment(sweep, baseline=NETWORK))
     admin = KubernetesClient.from_kubeconfig(cluster.kubeconfig, None)
-    argv = [str(K8SDDS), "run", str(experiment), "--testbed", cluster.name, "-o", str(run)]
+    argv = [str(K8SDDS), "run", str(path), "--testbed", cluster.name, "-o", str(run)]
     secrets: set[bytes] = set()
     with subprocess.Popen(
         argv, cwd=folder, env={**os.environ, "K8SDDS_STATE_DIR": str(cluster.state)}, stdin=subprocess.DEVNULL,

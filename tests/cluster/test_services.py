@@ -17,24 +17,19 @@ from k8sdds.testbeds.cluster import namespace
 from k8sdds.testbeds.cluster.permissions import NAMESPACES
 from tests.cluster.conftest import Command, User, running, wait
 from tests.clusters import Deployed
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
-SERVICES = """\
-name: {name}
-baseline: flannel-vxlan
-repetitions: 1
-duration_s: 1
-warmup_s: 0.2
-sweeps:
-  - networks: flannel-vxlan
-    test: [{tests}]
-    payload_bytes: 1
-"""
 MAX_REMOVAL_S = 3600
 EACH_KIND = (
     "service",
     *(f"{{name: service, via: {via}, services: 200}}" for via in ("cluster-ip", "node-port", "headless")),
 )
+
+
+def services(tests: str) -> str:
+    """Return an experiment with these tests of Services."""
+    sweep = f"  - {{networks: flannel-vxlan, test: [{tests}], payload_bytes: 1}}\n"
+    return experiment(sweep, baseline="flannel-vxlan")
 
 
 def left(admin: KubernetesClient) -> list[str]:
@@ -54,7 +49,7 @@ def wait_gone(admin: KubernetesClient, timeout_s: float = 90) -> None:
 def test_kube_proxy_translates_every_connection(
     user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path
 ) -> None:
-    text = SERVICES.format(name="services", tests=", ".join(EACH_KIND))
+    text = services(", ".join(EACH_KIND))
     last = measured(k8sdds, tmp_path, text, *user.options)
     assert sorted(record["services"] for record in last) == [1, 200, 200, 200]
     for record in last:
@@ -75,7 +70,7 @@ def test_the_largest_number_of_services(
     user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path
 ) -> None:
     tests = f"{{name: service, services: {MAX_SERVICES}}}"
-    text = SERVICES.format(name="most", tests=tests)
+    text = services(tests)
     (record,) = measured(k8sdds, tmp_path, text, *user.options, timeout_s=900)
     assert record["services"] == MAX_SERVICES
     assert record["service_connections"] >= record["connections_per_s"] * record["measured_s"] > 0
@@ -111,7 +106,7 @@ def test_kube_proxy_in_nftables_mode(user: User, k8sdds: Command, tmp_path: Path
     tests = ", ".join(
         f"{{name: service, via: {via}, services: 50}}" for via in ("cluster-ip", "node-port", "headless")
     )
-    last = measured(k8sdds, tmp_path, SERVICES.format(name="maps", tests=tests), *user.options)
+    last = measured(k8sdds, tmp_path, services(tests), *user.options)
     ipvs = ("--set", "test={name: service, proxy: ipvs}")
     refused = k8sdds("run", str(tmp_path / "experiment.yaml"), *user.options, "-o", "no", *ipvs)
     assert refused.returncode == 2 and "runs in nftables mode" in refused.stderr
@@ -126,7 +121,7 @@ def test_kube_proxy_in_nftables_mode(user: User, k8sdds: Command, tmp_path: Path
 @pytest.mark.long
 def test_nothing_is_left_after_ctrl_c(user: User, admin: KubernetesClient, tmp_path: Path) -> None:
     many = "{name: service, services: 2000}"
-    (tmp_path / "many.yaml").write_text(SERVICES.format(name="many", tests=many))
+    (tmp_path / "many.yaml").write_text(services(many))
     with running(tmp_path, "many.yaml", *user.options, "-o", "out") as process:
         wait(lambda: len(left(admin)) >= 50, process, "Services")
         process.send_signal(signal.SIGINT)

@@ -7,16 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Command, User
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
 TOOLS = """\
-name: tools
-baseline: host
-repetitions: 1
-duration_s: 1
-warmup_s: 0.5
-max_loss_percent: 100
-sweeps:
   - networks: [host, flannel-vxlan]
     test: [tcp-stream, udp-stream, tcp-rr, udp-rr, tcp-crr, {name: http, object_bytes: 100000, concurrency: 8}]
   - networks: [flannel-vxlan]
@@ -31,7 +24,8 @@ sweeps:
 
 @pytest.mark.long
 def test_all_tools_in_a_campaign(user: User, k8sdds: Command, tmp_path: Path) -> None:
-    last = measured(k8sdds, tmp_path, TOOLS, *user.options)
+    text = experiment(TOOLS, baseline="host", warmup_s=0.5, max_loss_percent=100)
+    last = measured(k8sdds, tmp_path, text, *user.options)
     assert len(last) == 16
     for record in last:
         if record["test"] not in ("throughput", "latency"):

@@ -28,6 +28,7 @@ from tests.cluster.switched import (
     switched_to,
 )
 from tests.clusters import Deployed
+from tests.measuring import experiment
 
 FEATURES = (
     Feature("openvswitch", ("openvswitch",), "the fast datapath", "modprobe --dry-run openvswitch"),
@@ -35,14 +36,7 @@ FEATURES = (
 )
 HAS = {feature.name: available(feature) for feature in FEATURES}
 STATUS = ("/home/weave/weave", "--local", "status", "connections")
-EXPERIMENT = """\
-name: multicast-sleeve
-title: Multicast by WeaveNet's datapath in userspace
-baseline: host
-repetitions: 1
-duration_s: 1
-warmup_s: 0.3
-sweeps:
+SWEEP = """\
   - networks: [host, {name: weavenet, engine: sleeve}]
     test: {name: paced, deadline_ms: 1000}
     rate: 200
@@ -156,7 +150,7 @@ def test_network_policies_are_enforced(switched: Switched) -> None:
 
 @pytest.mark.long
 def test_multicast_reaches_both_receivers_completely(switched: Switched, tmp_path: Path) -> None:
-    (tmp_path / "multicast.yaml").write_text(EXPERIMENT)
+    (tmp_path / "multicast.yaml").write_text(experiment(SWEEP, baseline="host", warmup_s=0.3))
     done = switched.cluster.k8sdds(
         "run",
         str(tmp_path / "multicast.yaml"),

@@ -19,18 +19,12 @@ import pytest
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.paths import shared
 from tests.conftest import NOBODY, Command, traces
-from tests.measuring import last_attempts, running, valid_attempts, wait_for_trial
+from tests.measuring import experiment, last_attempts, running, valid_attempts, wait_for_trial
 from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-SMALL = """\
-name: small
-baseline: host
-repetitions: 2
-duration_s: 0.3
-warmup_s: 0.1
-sweeps:
+SWEEP = """\
   - networks: [host, weavenet]
     test: [throughput, latency]
     payload_bytes: 1024
@@ -43,7 +37,8 @@ ONE_TRIAL = ("--repeat", "1", "--duration", "0.1", "--set", "networks=host", "--
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
-    path.write_text(SMALL)
+    keys = {"name": "small", "baseline": "host", "repetitions": 2, "duration_s": 0.3, "warmup_s": 0.1}
+    path.write_text(experiment(SWEEP, **keys))
     return path
 
 

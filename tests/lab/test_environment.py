@@ -30,6 +30,7 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import EXIT_CODES, INTERNAL_ERROR
 from tests import bundles
 from tests.conftest import K8SDDS
+from tests.measuring import experiment
 from tests.run_folders import Plan, make
 from tests.unit.importing.logs import csv_latency
 
@@ -50,13 +51,7 @@ FAULTS: dict[int, int] = {
 STATE = struct.Struct("q8qqiii4x")
 DOCUMENTED = set(EXIT_CODES) - {INTERNAL_ERROR}
 
-EXPERIMENT = """\
-name: small
-baseline: host
-repetitions: 1
-duration_s: 0.1
-warmup_s: 0
-sweeps:
+SWEEP = """\
   - networks: [host]
     test: throughput
     middleware: raw
@@ -237,7 +232,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = folder / "logs" / "host" / "latency" / "pub.txt"
     log.parent.mkdir(parents=True)
     log.write_text(csv_latency())
-    (folder / "small.yaml").write_text(EXPERIMENT)
+    small = experiment(SWEEP, name="small", baseline="host", duration_s=0.1, warmup_s=0)
+    (folder / "small.yaml").write_text(small)
     (folder / "state").mkdir(mode=0o700)
     return folder
 

@@ -7,18 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
-from tests.measuring import attempts_over_links
+from tests.measuring import attempts_over_links, experiment
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-EXPERIMENT = """\
-name: nothing-arrives
-baseline: baremetal
-repetitions: 1
-duration_s: 2
-warmup_s: 0.2
-link: {nodes: subscribers, rate_mbit: 300, loss: {percent: 40}}
-sweeps:
+LINK = "{nodes: subscribers, rate_mbit: 300, loss: {percent: 40}}"
+SWEEP = """\
   - networks: [baremetal]
     test: paced
     rate: 30
@@ -30,7 +24,8 @@ sweeps:
 
 def test_large_samples_over_a_lossy_link_are_all_lost(k8sdds: Command, tmp_path: Path) -> None:
     """A sample of 512 KiB has some 350 packets, of which 40 % are lost."""
-    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    text = experiment(SWEEP, baseline="baremetal", duration_s=2, link=LINK)
+    (tmp_path / "experiment.yaml").write_text(text)
     done = k8sdds("run", "experiment.yaml", "-o", "out")
     records = attempts_over_links(tmp_path / "out")
     assert {record["middleware"] for record in records} == {"cyclonedds", "fastdds"}, done.stderr

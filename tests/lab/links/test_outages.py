@@ -11,17 +11,11 @@ import pytest
 from k8sdds.results import arrivals
 from k8sdds.results.run_folder import RunFolder
 from tests.conftest import Command
-from tests.measuring import attempts_over_links
+from tests.measuring import attempts_over_links, experiment
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-EXPERIMENT = """\
-name: outages
-baseline: host
-repetitions: 1
-duration_s: 4
-warmup_s: 0.2
-sweeps:
+SWEEPS = """\
   - networks: [host]
     test:
       - {name: outage, after_s: 1, for_s: 0.3}
@@ -47,7 +41,7 @@ def dropped(record: dict[str, Any]) -> dict[str, int]:
 
 
 def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "outages.yaml").write_text(EXPERIMENT)
+    (tmp_path / "outages.yaml").write_text(experiment(SWEEPS, baseline="host", duration_s=4))
     k8sdds("run", "outages.yaml", "-o", "out")
     run = RunFolder.open(tmp_path / "out")
     records = attempts_over_links(tmp_path / "out")
@@ -76,12 +70,6 @@ def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) ->
 
 
 PARTS = """\
-name: parts
-baseline: host
-repetitions: 1
-duration_s: 5
-warmup_s: 0.2
-sweeps:
   - networks: [host, flannel-vxlan]
     test: {name: outage, after_s: 1, for_s: 0.3, what: pod}
     middleware: [cyclonedds, fastdds]
@@ -108,7 +96,7 @@ DUE = 5 * RATE
 
 @pytest.mark.long
 def test_what_subscribers_get_when_other_parts_fail(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "parts.yaml").write_text(PARTS)
+    (tmp_path / "parts.yaml").write_text(experiment(PARTS, baseline="host", duration_s=5))
     k8sdds("run", "parts.yaml", "-o", "out")
     run = RunFolder.open(tmp_path / "out")
     records: dict[str, list[dict[str, Any]]] = {}
