@@ -24,7 +24,7 @@ from tests.cluster.switched import (
     switched_to,
 )
 from tests.clusters import Deployed
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +101,8 @@ def test_the_lab_has_the_rules_of_policies(switched: Switched) -> None:
 
 @pytest.mark.long
 def test_a_campaign_sets_policies(switched: Switched, tmp_path: Path) -> None:
-    settings = {"baseline": "kube-router", "repetitions": 1, "duration_s": 1, "warmup_s": 0.2}
-    sweep = {"networks": ["kube-router"], "test": "latency", "policies": [0, 40]}
-    text = json.dumps({"name": "p", **settings, "sweeps": [sweep]})
+    sweep = "  - {networks: kube-router, test: latency, policies: [0, 40]}\n"
+    text = experiment(sweep, baseline="kube-router")
     cluster = switched.cluster
     last = measured(cluster.k8sdds, tmp_path, text, "--testbed", cluster.name)
     without, selected = sorted(last, key=lambda record: record["policies"])

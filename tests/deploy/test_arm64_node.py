@@ -21,6 +21,7 @@ from tests.clusters import run
 from tests.deploy.conftest import Site
 from tests.deploy.test_ordinary_machines import DISK_MIB, STATE_SCRIPT, assert_same
 from tests.lab.vm import arm64_node
+from tests.measuring import experiment
 
 pytestmark = [
     pytest.mark.long,
@@ -37,13 +38,7 @@ TIMEOUT_S = 3600
 """Sufficient for the emulated machine on a busy one."""
 RATE = 20
 DURATION_S = 3
-EXPERIMENT = f"""\
-name: architectures
-repetitions: 1
-duration_s: {DURATION_S}
-warmup_s: 0.5
-sweeps:
-""" + "".join(
+SWEEPS = "".join(
     f"""\
   - networks: [host, flannel-vxlan]
     test: paced
@@ -172,10 +167,10 @@ def check_nodes(site: Machines) -> None:
 
 def check_samples(site: Machines) -> None:
     """Every middleware delivers samples in both directions on both networks, on the path of the network."""
-    experiment = site.profile.with_name("architectures.yaml")
-    experiment.write_text(EXPERIMENT)
+    path = site.profile.with_name("architectures.yaml")
+    path.write_text(experiment(SWEEPS, duration_s=DURATION_S, warmup_s=0.5))
     folder = site.profile.with_name("run")
-    site.k8sdds("run", str(experiment), "--testbed", NAME, "-o", str(folder))
+    site.k8sdds("run", str(path), "--testbed", NAME, "-o", str(folder))
     rows = measured(folder)
     cells = {(row["network"], row["middleware"], row["placement"]["pub"].partition("=")[2]) for row in rows}
     assert cells == {

@@ -12,18 +12,13 @@ from k8sdds.model.ip_families import IpFamily
 from k8sdds.results.run_folder import RunFolder
 from tests import image_archives
 from tests.deploy.test_ordinary_machines import NAME, assert_same, machines
+from tests.measuring import experiment
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root"), pytest.mark.long]
 
 NETWORKS = {"host": 1500, "flannel-vxlan": 1430, "flannel-hostgw": 1500, "kube-router": 1500}
 """MTU of pods by network."""
-EXPERIMENT = """\
-name: families
-baseline: host
-repetitions: 1
-duration_s: 0.5
-warmup_s: 0.2
-sweeps:
+SWEEPS = """\
   - networks: [{networks}]
     test: latency
     payload_bytes: 8192
@@ -70,12 +65,13 @@ def test_a_cluster_with_ipv6_measures_and_leaves_nothing(
         # With IPv6 alone, the machines have no IPv4 addresses either, which is not a mistake in the profile.
         assert refused.returncode == (2 if dual else 3), refused.stderr
         assert "cannot be changed" in refused.stderr
-        experiment, names = tmp_path / "families.yaml", ", ".join(NETWORKS)
-        experiment.write_text((EXPERIMENT + (BY_IPV4 if dual else "")).format(networks=names))
+        path = tmp_path / "families.yaml"
+        sweeps = (SWEEPS + (BY_IPV4 if dual else "")).format(networks=", ".join(NETWORKS))
+        path.write_text(experiment(sweeps, baseline="host", duration_s=0.5))
         if not dual:
-            wrong = site.run("run", str(experiment), "--testbed", NAME, "--set", "ip_families=ipv4")
+            wrong = site.run("run", str(path), "--testbed", NAME, "--set", "ip_families=ipv4")
             assert wrong.returncode == 2 and "no IPv4 address" in wrong.stderr, wrong.stderr
-        done = site.run("run", str(experiment), "--testbed", NAME, "-o", str(tmp_path / "run"))
+        done = site.run("run", str(path), "--testbed", NAME, "-o", str(tmp_path / "run"))
         assert done.returncode in (0, 4), done.stdout + done.stderr
         check(RunFolder.open(tmp_path / "run"), dual)
         site.k8sdds("destroy", profile, "--yes")
