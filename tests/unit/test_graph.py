@@ -361,7 +361,8 @@ def test_each_setting_of_what_is_sent_is_known_to_graphs() -> None:
     # Another one here needs a decision: what does it mean for the nodes of an application?
     assert applies == [
         "test", "transport", "middleware", "middleware_config", "middleware_config_sha256", "schedule_sha256", "graph",
-        "message_bytes", "fragment_bytes", "discovery", "receive_mode", "publish_mode", "flow_bytes", "flow_period_ms",
+        "message_bytes", "fragment_bytes", "discovery", "discovery_servers", "receive_mode", "publish_mode", "flow_bytes",
+        "flow_period_ms",
     ]  # fmt: skip
 
 
