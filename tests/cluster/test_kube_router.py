@@ -143,13 +143,6 @@ def test_a_restart_of_the_agents_keeps_routes_and_configuration(switched: Switch
         assert switched.answers("on-worker2", target)
         assert state() == before
         time.sleep(0.2)
-    rollout = (
-        "rollout",
-        "status",
-        "daemonset/kube-router",
-        "-n",
-        versions.NETWORK_NAMESPACE,
-        "--timeout=180s",
-    )
-    switched.cluster.kubectl(*rollout)
+    of_network = ("-n", versions.NETWORK_NAMESPACE, "--timeout=180s")
+    switched.cluster.kubectl("rollout", "status", "daemonset/kube-router", *of_network)
     assert state() == before

@@ -28,7 +28,7 @@ from tests.cluster.switched import (
     switched_to,
 )
 from tests.clusters import Deployed
-from tests.measuring import experiment
+from tests.measuring import experiment, valid_attempts
 
 FEATURES = (
     Feature("openvswitch", ("openvswitch",), "the fast datapath", "modprobe --dry-run openvswitch"),
@@ -150,18 +150,12 @@ def test_network_policies_are_enforced(switched: Switched) -> None:
 
 @pytest.mark.long
 def test_multicast_reaches_both_receivers_completely(switched: Switched, tmp_path: Path) -> None:
-    (tmp_path / "multicast.yaml").write_text(experiment(SWEEP, baseline="host", warmup_s=0.3))
-    done = switched.cluster.k8sdds(
-        "run",
-        str(tmp_path / "multicast.yaml"),
-        "--testbed",
-        switched.cluster.name,
-        "-o",
-        str(tmp_path / "run"),
-    )
+    path, folder = tmp_path / "multicast.yaml", tmp_path / "run"
+    path.write_text(experiment(SWEEP, baseline="host", warmup_s=0.3))
+    on_cluster = ("--testbed", switched.cluster.name, "-o", str(folder))
+    done = switched.cluster.k8sdds("run", str(path), *on_cluster)
     assert done.returncode in (0, 4), done.stderr
-    rows = [json.loads(line) for line in (tmp_path / "run/trials.jsonl").read_text().splitlines()]
-    (row,) = (row for row in rows if row["network"] == "weavenet" and row["valid"])
+    (row,) = (row for row in valid_attempts(folder) if row["network"] == "weavenet")
     print(json.dumps(row)[:4000])
     assert row["engine"] == "userspace sleeve" and row["fidelity"] == "real" and row["mtu_bytes"] == 1438
     assert row["network_label"] == "weavenet (userspace sleeve)"

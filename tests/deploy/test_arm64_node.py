@@ -12,7 +12,6 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from tests.clusters import run
 from tests.deploy.conftest import Site
 from tests.deploy.test_ordinary_machines import DISK_MIB, STATE_SCRIPT, assert_same
 from tests.lab.vm import arm64_node
-from tests.measuring import experiment
+from tests.measuring import experiment, valid_attempts
 
 pytestmark = [
     pytest.mark.long,
@@ -131,11 +130,6 @@ def test_a_machine_of_another_architecture_is_refused(site: Machines) -> None:
     assert arm64_node.ssh(NAME, "test -e /etc/k8sdds").returncode == 1
 
 
-def measured(folder: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
-    return [row for row in rows if row["valid"]]
-
-
 def test_both_architectures_in_one_cluster(site: Machines) -> None:
     profile = str(site.profile)
     before = site.machine_states()
@@ -171,7 +165,7 @@ def check_samples(site: Machines) -> None:
     path.write_text(experiment(SWEEPS, duration_s=DURATION_S, warmup_s=0.5))
     folder = site.profile.with_name("run")
     site.k8sdds("run", str(path), "--testbed", NAME, "-o", str(folder))
-    rows = measured(folder)
+    rows = valid_attempts(folder)
     cells = {(row["network"], row["middleware"], row["placement"]["pub"].partition("=")[2]) for row in rows}
     assert cells == {
         (network, middleware, publisher)

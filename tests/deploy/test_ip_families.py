@@ -12,7 +12,7 @@ from k8sdds.model.ip_families import IpFamily
 from k8sdds.results.run_folder import RunFolder
 from tests import image_archives
 from tests.deploy.test_ordinary_machines import NAME, assert_same, machines
-from tests.measuring import experiment
+from tests.measuring import experiment, valid_attempts
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root"), pytest.mark.long]
 
@@ -80,7 +80,7 @@ def test_a_cluster_with_ipv6_measures_and_leaves_nothing(
 
 def check(folder: RunFolder, dual: bool) -> None:
     """Check that each network carried valid trials of each family, on the path of that family."""
-    valid = [record for record in folder.attempts() if record["valid"]]
+    valid = valid_attempts(folder.path)
     expected = {(name, family) for name in NETWORKS for family in ("ipv6", *(["ipv4+ipv6"] if dual else []))}
     assert {(record["network"], record["ip_families"]) for record in valid} == expected
     assert "multicast" in {record["transport"] for record in valid}
