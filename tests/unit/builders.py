@@ -8,6 +8,8 @@ from typing import Any
 
 from k8sdds.campaign import start
 from k8sdds.campaign.expansion import Expansion
+from k8sdds.campaign.experiments import KNOWN
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
@@ -23,6 +25,12 @@ def trial(
     of: Cell, testbed: str = "lab", repetition: int = 0, duration_s: float = 1, warmup_s: float = 0
 ) -> Trial:
     return Trial(cell=of, testbed=testbed, repetition=repetition, duration_s=duration_s, warmup_s=warmup_s)
+
+
+def experiment(*sweeps: dict[str, Any], **keys: Any) -> Experiment:
+    """Return an experiment with these sweeps, as the user writes it."""
+    data = {"name": "mine", "sweeps": sweeps or [{"networks": ["host"]}]} | keys
+    return Experiment.model_validate(data, context=KNOWN)
 
 
 def written_run(of: Expansion, folder: Path) -> Path:

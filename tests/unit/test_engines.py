@@ -11,14 +11,13 @@ from k8sdds.networks import NETWORKS, cluster_modes, find, label_without_engine,
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.lab.plan import make_plan, script
 from k8sdds.testbeds.lab.preflight import _contradiction
+from tests.unit import builders
 
 ENGINES = [(name, engine) for name, network in NETWORKS.items() for engine in network.engines]
 
 
 def experiment(*networks: object, baseline: str = "host") -> Experiment:
-    return Experiment.model_validate(
-        {"name": "e", "baseline": baseline, "sweeps": [{"networks": ["host", *networks]}]}
-    )
+    return builders.experiment({"networks": ["host", *networks]}, baseline=baseline)
 
 
 def labels(resolved_one: Experiment) -> list[str]:

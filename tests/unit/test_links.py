@@ -29,8 +29,7 @@ def cell(network: str, **link: Any) -> Cell:
 
 
 def expanded(link: dict[str, Any]) -> tuple[Cell, ...]:
-    data = {"name": "x", "link": link, "sweeps": [{"networks": ["host"]}]}
-    return expand(Experiment.model_validate(data, context=experiments.KNOWN)).cells
+    return expand(builders.experiment(link=link)).cells
 
 
 def test_lists_of_mtus_offloads_and_members_are_combined() -> None:
@@ -116,8 +115,7 @@ def test_the_lab_needs_bonding_and_a_cluster_refuses_it() -> None:
 def written(link: dict[str, Any]) -> Experiment:
     """Return an experiment with a DDS and a TCP test in one sweep."""
     sweep = {"networks": ["host"], "test": ["throughput", "tcp-stream"]}
-    data = {"name": "x", "link": link, "sweeps": [sweep]}
-    return Experiment.model_validate(data, context=experiments.KNOWN)
+    return builders.experiment(sweep, link=link)
 
 
 def resolved(link: dict[str, Any]) -> Experiment:

@@ -26,6 +26,7 @@ from k8sdds.model.trial import AXES, Cell
 from k8sdds.recommend import evidence
 from k8sdds.results.tidy import _row
 from k8sdds.system.errors import InputError
+from tests.unit import builders
 from tests.unit.test_axes import APPLICATION, folder, record, used
 
 NAMES = {
@@ -38,8 +39,7 @@ def resolved(**choice: Any) -> Link:
 
 
 def experiment(text: str) -> Experiment:
-    data = {"name": "x", "duration_s": 60, "link": text, "sweeps": [{"networks": ["host"]}]}
-    return links.resolved(Experiment.model_validate(data, context=experiments.KNOWN))
+    return links.resolved(builders.experiment(duration_s=60, link=text))
 
 
 # -- the installed links ------------------------------------------------------------------------------

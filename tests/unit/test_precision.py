@@ -12,12 +12,13 @@ from pydantic import ValidationError
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE, one_sample
 from k8sdds.campaign import experiments, preflight, start
 from k8sdds.campaign.expansion import expand
-from k8sdds.campaign.experiments import KNOWN, Changes
+from k8sdds.campaign.experiments import Changes
 from k8sdds.campaign.precision import MIN_REPETITIONS, Precision
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
 from k8sdds.system.errors import InputError
+from tests.unit import builders
 
 WALL_S = 10.0
 
@@ -28,8 +29,7 @@ def experiment(**keys: Any) -> Experiment:
         "test": "throughput",
         "payload_bytes": 1024,
     }
-    data = {"name": "mine", "repetitions": 3, "precision_percent": 5, "sweeps": [sweep]} | keys
-    return Experiment.model_validate(data, context=KNOWN)
+    return builders.experiment(sweep, **{"repetitions": 3, "precision_percent": 5} | keys)
 
 
 def measured(trials: Sequence[Trial], spread: float, chance: random.Random) -> list[TrialRecord]:

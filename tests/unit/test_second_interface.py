@@ -8,7 +8,6 @@ import pytest
 from k8sdds import networks, versions
 from k8sdds.campaign.expansion import expand
 from k8sdds.deploy import bundled_networks, network_install, profiles, smoke_test
-from k8sdds.model.experiment import Experiment
 from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.model.trial import Cell
 from k8sdds.networks import macvlan
@@ -22,6 +21,7 @@ from k8sdds.testbeds.cluster.datapath import LinkCounters, NodeLink, PathEnd
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.lab.preflight import _contradiction
 from k8sdds.testbeds.selection import SelectedTestbed
+from tests.unit import builders
 
 PODS, SERVICES = IPv4Network("10.244.0.0/16"), IPv4Network("10.96.0.0/12")
 ATTACHMENT = "lab/cameras"
@@ -30,9 +30,7 @@ ATTACHMENT = "lab/cameras"
 def cell(**options: object) -> Cell:
     network = {"name": "multus", "attachment": ATTACHMENT, **options}
     sweep = {"networks": [{key: value for key, value in network.items() if value}], "payload_bytes": 64}
-    experiment = Experiment.model_validate(
-        {"name": "x", "baseline": "host", "sweeps": [{"networks": ["host"], "payload_bytes": 64}, sweep]}
-    )
+    experiment = builders.experiment({"networks": ["host"], "payload_bytes": 64}, sweep, baseline="host")
     return next(one for one in expand(experiment).cells if one.network != "host")
 
 
@@ -125,24 +123,15 @@ def test_a_second_network_is_another_one_with_ipv4_alone() -> None:
     with pytest.raises(InputError, match="already the second network"):
         network_install.render(network_install.with_network(second(), PodNetwork(name="macvlan")))
     # An experiment may name it: it needs no installation of its own.
-    experiment = Experiment.model_validate(
-        {"name": "x", "baseline": "host", "sweeps": [{"networks": ["host", "macvlan"], "payload_bytes": 64}]}
-    )
+    experiment = builders.experiment({"networks": ["host", "macvlan"]}, baseline="host")
     required = bundled_networks.required(second(), [experiment])
     assert [network.name for network in required] == ["flannel-vxlan", "host"]
 
 
 def test_trials_of_a_second_network_need_no_switch() -> None:
-    sweep = {
-        "networks": [
-            "flannel-vxlan",
-            "macvlan",
-            {"name": "macvlan", "attachment": ATTACHMENT, "label": "own"},
-        ]
-    }
-    experiment = Experiment.model_validate(
-        {"name": "x", "baseline": "flannel-vxlan", "sweeps": [{**sweep, "payload_bytes": 64}]}
-    )
+    own = {"name": "macvlan", "attachment": ATTACHMENT, "label": "own"}
+    sweep = {"networks": ["flannel-vxlan", "macvlan", own]}
+    experiment = builders.experiment(sweep, baseline="flannel-vxlan")
     attached = networks.with_attachment(experiment, "macvlan", ATTACHMENT_OF_PROFILE)
     cells = {one.network_label: one for one in expand(attached).cells}
     options = {name: one.network_options.get("attachment") for name, one in cells.items()}

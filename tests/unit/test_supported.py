@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.campaign import applications, experiments, preflight, supported
+from k8sdds.campaign import applications, preflight, supported
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.racing import searched
 from k8sdds.model.application import ApplicationExperiment
@@ -21,6 +21,7 @@ from k8sdds.system.errors import Problem
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster.preflight import missing_networks, reduce_networks
 from tests.applications import application, folder
+from tests.unit import builders
 
 
 class Place:
@@ -123,9 +124,7 @@ def test_more_participants_than_can_find_each_other_are_refused(monkeypatch: pyt
 
     def of(subscribers: int, test: str = "throughput") -> Expansion:
         sweep = {"networks": "host", "payload_bytes": 64, "subscribers": subscribers, "test": test}
-        return expand(
-            Experiment.model_validate({"name": "many", "sweeps": [sweep]}, context=experiments.KNOWN)
-        )
+        return expand(builders.experiment(sweep))
 
     lab: Any = SimpleNamespace(name="lab", check=lambda _: [])
     monkeypatch.setattr(preflight, "_program_problems", lambda *_: [])

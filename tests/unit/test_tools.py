@@ -13,9 +13,7 @@ from k8sdds import middleware
 from k8sdds.bundle import contents
 from k8sdds.campaign import contradictions, preflight
 from k8sdds.campaign.expansion import expand
-from k8sdds.campaign.experiments import KNOWN
 from k8sdds.model.background import STRESSOR
-from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Listener, ParticipantPaths, Window
 from k8sdds.model.trial import Cell, Endpoint, Participant
 from k8sdds.setup import packages
@@ -75,7 +73,7 @@ def test_settings_without_effect_are_refused_by_name(workload: ToolWorkload) -> 
 
 def test_an_experiment_needs_no_middleware(monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = {"networks": ["host"], "test": [{"name": "tcp-stream", "flows": 8}]}
-    experiment = Experiment.model_validate({"name": "mine", "sweeps": [sweep]}, context=KNOWN)
+    experiment = builders.experiment(sweep)
     expansion = expand(experiment)
     assert preflight.contradictions(expansion) == []
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
