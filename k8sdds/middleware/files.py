@@ -63,10 +63,7 @@ def profile(name: str, suffix: str, program: str) -> Path:
 
 def checksum(path: str, check: Callable[[bytes, str], None]) -> str:
     """Return the SHA-256 of a configuration file. `check` receives its content, and its name for messages."""
-    try:
+    with reading.named_by("middleware_config", path, "name a file, relative to the experiment"):
         content = reading.data(path, MAX_BYTES)
-    except (OSError, ValueError, reading.UnreadableError) as error:
-        why = getattr(error, "message", None) or f"{path}: {getattr(error, 'strerror', None) or error}"
-        raise InputError(f"middleware_config: {why}", "name a file, relative to the experiment") from error
     check(content, f"middleware_config: {path}")
     return hashlib.sha256(content).hexdigest()

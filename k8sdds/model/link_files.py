@@ -125,19 +125,10 @@ def files_of(link: Strict) -> list[FromFile]:
 
 def _read(file: str, kind: type[FromFile]) -> tuple[str, Any]:
     """Return the SHA-256 and the values of a file."""
-    try:
+    with reading.named_by("link", file, "name a file, relative to the file with the link"):
         content = reading.data(file, reading.MAX_BYTES)
         parsed = PARSERS[kind](content.decode("utf-8"))
         _require_count(len(parsed))
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        if isinstance(error, UnicodeDecodeError):
-            why = "it is not UTF-8 text"
-        raise InputError(
-            f"link: {reading.escaped(file)}: {why}", "name a file, relative to the file with the link"
-        ) from error
-    except reading.UnreadableError as error:
-        raise InputError(f"link: {error.message}", "name another file") from error
     return hashlib.sha256(content).hexdigest(), parsed
 
 

@@ -142,21 +142,12 @@ def text(period_us: int, samples: Iterable[tuple[int, int]], comments: Sequence[
 
 def read(file: str) -> tuple[str, Schedule]:
     """Return the SHA-256 and the content of a file, which is parsed once while it does not change."""
-    failed = f"schedule: {reading.escaped(file)}"
-    try:
+    remedy = "name a file, relative to the file that names it"
+    with reading.named_by("schedule", file, remedy, "correct the file (its format: k8sdds docs perftest)"):
         status = os.stat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{failed}: it is not a regular file", "name a file")
+            raise InputError(f"schedule: {reading.escaped(file)}: it is not a regular file", "name a file")
         return _read(file, status.st_mtime_ns, status.st_size)
-    except OSError as error:
-        raise InputError(
-            f"{failed}: {error.strerror or error}", "name a file, relative to the file that names it"
-        ) from error
-    except ValueError as error:
-        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise InputError(f"{failed}: {why}", "correct the file (its format: k8sdds docs perftest)") from error
-    except reading.UnreadableError as error:
-        raise InputError(f"schedule: {error.message}", "name another file") from error
 
 
 @lru_cache(maxsize=256)

@@ -7,6 +7,7 @@ content, such as a report of a campaign that was killed, catch it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -114,6 +115,23 @@ def text(path: Path | str, max_bytes: int = MAX_BYTES, remedy: str = "") -> str:
         return data(path, max_bytes, remedy).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UnreadableError(f"{path} is not UTF-8 text", remedy or "save the file as UTF-8") from error
+
+
+@contextlib.contextmanager
+def named_by(key: str, path: Path | str, remedy: str, correct: str = "") -> Iterator[None]:
+    """Explain why a file that a key names cannot be read, or with ValueError, what is wrong with its content.
+
+    `remedy` is for a file that cannot be read, and `correct` for its content, if that is another one.
+    """
+    try:
+        yield
+    except UnreadableError as error:
+        raise InputError(f"{key}: {error.message}", "name another file") from error
+    except OSError as error:
+        raise InputError(f"{key}: {escaped(path)}: {error.strerror or error}", remedy) from error
+    except ValueError as error:
+        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
+        raise InputError(f"{key}: {escaped(path)}: {why}", correct or remedy) from error
 
 
 # --- JSON ------------------------------------------------------------------------------------------------
