@@ -15,8 +15,6 @@ DOMAINS = range(1, 100)
 
 PEER_TIMEOUT_S = 10
 DISCOVERY_TIMEOUT_S = 20
-SERVER_AHEAD_S = 2
-"""How long before a late member of a fleet its discovery server is killed and starts again."""
 LATENCY_COUNT = 1000
 """The `-latencyCount` with which RTI PerfTest measures loaded latency: its default, 10000, yields too few in a
 few seconds. k8sdds-perftest decides itself."""
@@ -43,8 +41,8 @@ class Fleet:
     """Whether its members are peers that a router introduces to each other, instead of clients of the router."""
     super_client: bool = False
     """Whether its members get all that a discovery server knows."""
-    restarts_server: bool = False
-    """Whether at the change the discovery server is killed and starts again, `SERVER_AHEAD_S` before these start."""
+    ahead_s: float = 0
+    """How long before these start the discovery server is killed, which then starts again; 0: it is not killed."""
 
     def change_at_s(self, duration_s: float) -> float:
         """Return when the change is in a trial of this length."""
@@ -52,7 +50,12 @@ class Fleet:
 
     def changed_at_s(self, duration_s: float) -> float:
         """Return when the members start that start late or again."""
-        return self.change_at_s(duration_s) + (SERVER_AHEAD_S if self.restarts_server else 0)
+        return self.change_at_s(duration_s) + self.ahead_s
+
+    @property
+    def restarts_server(self) -> bool:
+        """Whether the discovery server is killed at the change."""
+        return self.ahead_s > 0
 
     def of(self, programs: int) -> int:
         """Return the number of members that some programs have."""

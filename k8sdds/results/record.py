@@ -87,6 +87,7 @@ class Subject(BaseModel):
     fleet_change: str | None = option(
         "What changed in the fleet: `none`, `late`, `restart-process`, `restart-pod` or `restart-server`")
     fleet_change_s: float | None = option("Requested time of that; missing: in the middle of the time before `fleet_steady_s`")
+    fleet_late_s: float | None = option("Requested time from the kill of the discovery server to the start of the late member")
     fleet_gossip: bool | None = option(
         "Whether the router introduced the members to each other, instead of passing on what they send")
     fleet_super_client: bool | None = option(

@@ -12,8 +12,8 @@ from typing_extensions import override
 from k8sdds.discovery import SERVER
 from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.reason import NO_MATCH, Reason
-from k8sdds.model.trial import AXES, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
-from k8sdds.perftest.command import SERVER_AHEAD_S, Fleet, Load
+from k8sdds.model.trial import AXES, FIRST_SUBSCRIBER, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
+from k8sdds.perftest.command import Fleet, Load
 from k8sdds.perftest.documents import FleetProcess, FleetTraffic, Found
 from k8sdds.results import aggregate, arrivals
 from k8sdds.results.metrics import Metrics
@@ -25,6 +25,8 @@ from k8sdds.workloads.protocol import Workload
 
 MAX_MEMBERS = 1000
 """Most members of a role; k8sdds-perftest has the same limit."""
+LATE_S = 2
+"""How long after the kill of a discovery server the late member starts, unless an experiment sets another time."""
 MATCH = "match"
 """Tag of the times in which pairs matched."""
 SHOWN_FAILURES = 5
@@ -71,10 +73,18 @@ class DiscoveryOptions(Strict):
         default="none",
         description="`late`: the last publishing member starts later; `restart-process`, `restart-pod`: the last"
         " process of publishing members, or all of its pod, is killed and starts again; `restart-server`: the discovery"
-        f" server is killed and starts again, and the last publishing member starts {SERVER_AHEAD_S} s after the kill",
+        " server is killed and starts again, and the last publishing member starts `late_s` after the kill",
     )
     change_s: Annotated[float | None, Axis(WORKLOAD, lambda _: "", column="fleet_change_s")] = Field(
         default=None, gt=0, description="when that is; default: in the middle of the time before `steady_s`"
+    )
+    late_s: Annotated[
+        float | None, Axis(WORKLOAD, lambda v: f"late by {v:g} s" if v else "", column="fleet_late_s")
+    ] = Field(
+        default=None,
+        gt=0,
+        description="with `restart-server`: how long after the kill the last publishing member starts; default:"
+        f" {LATE_S}",
     )
     gossip: Annotated[bool, Axis(WORKLOAD, lambda v: "gossip" if v else "", column="fleet_gossip")] = Field(
         default=False,
@@ -102,7 +112,14 @@ class DiscoveryOptions(Strict):
     def _is_consistent(self) -> DiscoveryOptions:
         if self.change_s is not None and self.change == "none":
             raise mistake("there is no change: leave it out, or set change", "change_s")
+        if self.late_s is not None and self.change != "restart-server":
+            raise mistake("has no effect without `change: restart-server`", "late_s")
         return self
+
+    @property
+    def ahead_s(self) -> float:
+        """How long before the changed members start the discovery server is killed; 0: never."""
+        return (self.late_s or LATE_S) if self.change == "restart-server" else 0
 
 
 class Discovery(Workload):
@@ -201,7 +218,9 @@ class Discovery(Workload):
         in_pod = fleet.of(1)
         if fleet.restarts_server and not _restarted_in_time(outputs, fleet):
             return Reason(
-                "no-outage", "the discovery server was not killed and started before the late member started"
+                "no-outage",
+                f"the discovery server was not killed and started again in the {fleet.ahead_s:g} s before the late"
+                " member started: set a longer late_s",
             )
         for participant, own in reports.items():
             if sum(one.members for one in own if not one.killed) != in_pod:
@@ -264,7 +283,7 @@ def fleet_of(cell: Cell, options: DiscoveryOptions) -> Fleet:
         index_limit=options.index_limit,
         gossip=options.gossip,
         super_client=options.super_client,
-        restarts_server=options.change == "restart-server",
+        ahead_s=options.ahead_s,
     )
 
 
@@ -273,21 +292,22 @@ def length_s(options: DiscoveryOptions, after_s: float) -> float:
 
     These are also the members that start late or again. Without `change_s`, they start later in a longer trial.
     """
-    ahead_s = SERVER_AHEAD_S if options.change == "restart-server" else 0
     if options.change != "none" and options.change_s is None:
-        return 2 * (ahead_s + after_s) + options.steady_s
-    return max(options.change_s or 0, options.start_s) + ahead_s + after_s + options.steady_s
+        return 2 * (options.ahead_s + after_s) + options.steady_s
+    return max(options.change_s or 0, options.start_s) + options.ahead_s + after_s + options.steady_s
 
 
 def _restarted_in_time(outputs: TrialOutputs, fleet: Fleet) -> bool:
-    """Return whether the discovery server was killed and started again before the late member was to start."""
-    trial = outputs.trial
+    """Return whether the discovery server was killed and started again before the late member was to start.
+
+    On clusters, when it was is known by the clock of the first subscriber's machine. All started at the same time.
+    """
     restart = arrivals.interruption(outputs.folder)
-    last = Participant(PUBLISHER, trial.cell.publishers - 1)
-    start_ns: int | None = (outputs.meters_of(last).get("interval") or {}).get("start_monotonic_ns")
+    interval = outputs.meters_of(FIRST_SUBSCRIBER).get("interval") or {}
+    start_ns: int | None = interval.get("start_monotonic_ns")
     if restart is None or start_ns is None:
         return False
-    return restart.repaired_us < start_ns / 1000 + fleet.changed_at_s(trial.duration_s) * 1e6
+    return restart.repaired_us < start_ns / 1000 + fleet.changed_at_s(outputs.trial.duration_s) * 1e6
 
 
 def _reports(outputs: TrialOutputs) -> dict[Participant, list[FleetProcess]]:

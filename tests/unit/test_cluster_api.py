@@ -21,7 +21,6 @@ from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import installed
 from k8sdds.testbeds.cluster.failures import ReplacedPods
 from k8sdds.testbeds.cluster.watch import NeededPods
-from k8sdds.workloads.outage import OutageOptions
 from tests.unit.test_kubeconfig import GOOD
 
 
@@ -155,10 +154,9 @@ def test_an_agent_that_was_deleted_by_request_does_not_hide_another_one_that_res
 
 @pytest.mark.parametrize("for_s", [30, 0.1])
 def test_an_interrupted_outage_does_not_wait_for_what_failed(for_s: float, tmp_path: Path) -> None:
-    options = OutageOptions(after_s=0.5, for_s=for_s)
     with serve([(200, {"items": [pod("kube-flannel-ds-a", "1", "c1")]})]) as url:
         agents = ["kube-flannel/kube-flannel-ds-*"]
-        outage = ReplacedPods(options, client_for(url, tmp_path), agents, node="")
+        outage = ReplacedPods("", 0.5, for_s, client_for(url, tmp_path), agents)
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt), outage.running():
             outage.begin(0)

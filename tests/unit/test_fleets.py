@@ -16,10 +16,10 @@ from k8sdds.model.outages import Outage
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.perftest import command
 from k8sdds.results import arrivals
-from k8sdds.testbeds.cluster import preflight
+from k8sdds.testbeds.cluster import discovery
 from k8sdds.testbeds.lab import outage
 from k8sdds.workloads import find
-from k8sdds.workloads.discovery import MAX_MEMBERS
+from k8sdds.workloads.discovery import MAX_MEMBERS, DiscoveryOptions
 from tests.unit.test_attempt import Recording
 
 
@@ -97,7 +97,7 @@ def test_a_late_member_starts_after_its_server_was_restarted(
 ) -> None:
     options = recording.trial.cell.test_options | {"change": "restart-server"}
     recording.set_cell(discovery="server", test_options=options)
-    start_us = recording.meters["pub0"]["interval"]["start_monotonic_ns"] // 1000
+    start_us = recording.meters["sub0"]["interval"]["start_monotonic_ns"] // 1000
     if killed_s is not None:
         failed_us = start_us + round(killed_s * 1e6)
         seen = arrivals.Interruption(node="node1", failed_us=failed_us, repaired_us=failed_us + 250_000)
@@ -162,6 +162,7 @@ def test_a_damaged_report_counts_as_missing(recording: Recording, damage: str) -
         ({"change": "restart-process", "processes": 3, "change_s": 9}, ["-change", "restart:50:10:9"]),
         ({"change": "restart-pod", "processes": 3}, ["-change", "restart:30:30:7.5"]),
         ({"change": "restart-server"}, ["-change", "late:19:1:9.5"]),
+        ({"change": "restart-server", "late_s": 10}, ["-change", "late:19:1:17.5"]),
         ({"index_limit": 9}, ["-indexLimit", "9"]),
         ({"gossip": True}, ["-gossip"]),
         ({"super_client": True}, ["-superClient"]),
@@ -226,6 +227,12 @@ def test_what_no_fleet_can_have_is_refused(
     assert message in (contradictions.unsupported(cell(options, **values)) or "")
 
 
+@pytest.mark.parametrize("options", [{"change_s": 3}, {"change": "late", "late_s": 3}])
+def test_times_of_other_changes_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="change"):
+        DiscoveryOptions(**options)
+
+
 RESTARTED = cell({"change": "restart-server", "change_s": 6}, middleware="zenoh", discovery="server")
 
 
@@ -242,10 +249,11 @@ def test_the_lab_restarts_the_server_at_the_change(tmp_path: Path) -> None:
     assert seen is not None and seen.node == "node3"
 
 
-def test_a_cluster_does_not_restart_servers() -> None:
+def test_servers_of_a_prepared_namespace_do_not_restart() -> None:
     restarted = RESTARTED.model_copy(update={"network": "flannel-vxlan"})
-    (problem,) = preflight.unsupported([restarted], can_switch=True)
-    assert "addresses that no member knows" in problem.what and "--testbed lab" in problem.remedy
+    assert not discovery.problems([restarted], None)
+    (problem,) = discovery.problems([restarted], "team")
+    assert "not those of team" in problem.what and "--namespace" in problem.remedy
 
 
 @pytest.mark.parametrize(
@@ -255,6 +263,7 @@ def test_a_cluster_does_not_restart_servers() -> None:
         ({"change": "late"}, 5),
         ({"change": "restart-server"}, 9),
         ({"change": "restart-server", "change_s": 10}, 16),
+        ({"change": "restart-server", "late_s": 10}, 25),
     ],
 )
 def test_a_trial_is_longer_than_its_last_part(options: dict[str, Any], least_s: float) -> None:

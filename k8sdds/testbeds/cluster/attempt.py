@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from k8sdds import versions, workloads
 from k8sdds.analysis import components
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.measurement import Launch, Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, Trial
 from k8sdds.networks import find
@@ -16,7 +17,7 @@ from k8sdds.testbeds.cluster.blocks import on_host
 from k8sdds.testbeds.cluster.created_services import Services
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec, output_folder
-from k8sdds.testbeds.cluster.failures import Failure, PodFailure, ReplacedPods
+from k8sdds.testbeds.cluster.failures import Failure, PodFailure, ReplacedPods, RestartedServers
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.node_settings import Steering
@@ -27,6 +28,7 @@ from k8sdds.testbeds.cluster.watch import NeededPods
 from k8sdds.testbeds.core_layout import Layout, supervisor_options
 from k8sdds.testbeds.evidence import ProfileReading, Reading, measured
 from k8sdds.workloads import outage
+from k8sdds.workloads.outage import OutageOptions
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,11 @@ class Attempt:
         parts, cell = self._parts, self._trial.cell
         pod_starts.measure(parts.pods, cell, self._slots.values(), self._folder, parts.execution)
         failure = self._failure()
-        return measured(self._readings(), lambda at_start: self._attend(at_start, failure))
+        measurement = measured(self._readings(), lambda at_start: self._attend(at_start, failure))
+        if failure:
+            failure.clean_up()
+            parts.needed_pods.forgive(failure.deleted)
+        return measurement
 
     def _readings(self) -> list[Reading]:
         parts, cell, pods = self._parts, self._trial.cell, self._pods
@@ -140,26 +146,38 @@ class Attempt:
     def _failure(self) -> Failure | None:
         """Return what fails in the trial, apart from links; None if nothing does."""
         cell, parts = self._trial.cell, self._parts
-        if cell.test != outage.NAME or (options := outage.options_of(cell)).of_link:
-            return None
-        slot, client = self._slots[options.participant.name], parts.namespace.client
+        client, servers = parts.namespace.client, parts.discovery.pod_patterns([cell])
+        fleet = workloads.find(cell.test).load(cell).fleet
         failure: Failure
-        if options.what == "server":
-            failure = ReplacedPods(options, client, parts.discovery.pod_patterns([cell]), node="")
-        elif options.what == "agent":
-            installed = find(cell.network).cluster
-            assert installed is not None  # the preflight check rejects networks that k8sdds does not deploy
-            agents = f"{versions.NETWORK_NAMESPACE}/{installed.daemonset}-*"
-            failure = ReplacedPods(options, client, [agents], self._pods[slot.participant].node)
-        else:
-            failure = PodFailure(
-                options,
-                self._execs[options.participant],
-                delete=lambda: parts.pods.delete_unless(lambda other: other != slot),
-                create=self._in_new_pod,
+        if fleet and fleet.restarts_server:
+            after_s = fleet.change_at_s(self._trial.duration_s)
+            failure = RestartedServers(
+                min(parts.discovery.pods.values(), default=""), after_s, 0, client, servers
             )
+        elif cell.test != outage.NAME or (options := outage.options_of(cell)).of_link:
+            return None
+        else:
+            failure = self._outage(options, client, servers)
         self._execs[FIRST_PUBLISHER].report_start(failure.begin)
         return failure
+
+    def _outage(self, options: OutageOptions, client: KubernetesClient, servers: Sequence[str]) -> Failure:
+        """Return what fails in an outage test, if it is not a link."""
+        parts, slot = self._parts, self._slots[options.participant.name]
+        when = self._pods[slot.participant].node, options.after_s, options.for_s
+        if options.what == "server":
+            return ReplacedPods(*when, client, servers)
+        if options.what == "agent":
+            installed = find(self._trial.cell.network).cluster
+            assert installed is not None  # the preflight check rejects networks that k8sdds does not deploy
+            agents = f"{versions.NETWORK_NAMESPACE}/{installed.daemonset}-*"
+            return ReplacedPods(*when, client, [agents], only_on_node=True)
+        return PodFailure(
+            *when,
+            self._execs[options.participant],
+            delete=lambda: parts.pods.delete_unless(lambda other: other != slot),
+            create=self._in_new_pod,
+        )
 
     def _in_new_pod(self, launch: Launch) -> ParticipantExec:
         self._parts.pods.ensure([self._slots[launch.participant.name]])
@@ -179,8 +197,7 @@ class Attempt:
                 results[participant.name] = failure.result
                 execs = execs | {participant: later}
                 pods = pods | {participant.name: parts.pods.pod(self._slots[participant.name])}
-            node = pods[outage.options_of(cell).participant.name].node
-            failure.write(self._folder, execs.values(), node)
+            failure.write(self._folder, execs.values())
             # What was replaced by request has not failed.
             parts.needed_pods.forgive(failure.deleted)
         parts.remember(list(execs.values()), results)

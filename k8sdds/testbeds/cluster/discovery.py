@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from k8sdds import discovery, middleware, versions
+from k8sdds import discovery, middleware, versions, workloads
 from k8sdds.kubernetes import objects
 from k8sdds.model.trial import Cell, host_and_port
 from k8sdds.system.errors import PrerequisiteError, Problem
@@ -28,21 +28,27 @@ KINDS = ("Service", "StatefulSet")
 
 
 def problems(cells: Iterable[Cell], prepared: str | None) -> list[Problem]:
-    """Return the servers that cells need elsewhere than in the prepared namespace; none without such a namespace."""
+    """Return what cells need of their servers that those of the prepared namespace do not have; none without one."""
+    if prepared is None:
+        return []
+    cells = list(cells)
+    found = []
+    if any(fleet.restarts_server for cell in cells if (fleet := workloads.find(cell.test).load(cell).fleet)):
+        why = f"restart-server: k8sdds restarts only servers that it created, not those of {prepared}"
+        found.append(Problem(why, "use another change, or measure without --namespace", input=True))
     elsewhere = {
         _service_of(cell).title
         for cell in cells
         if cell.discovery_kind == discovery.SERVER
         and (placement.places_service(cell) or (_service_of(cell).relays and on_host(cell)))
     }
-    return [
+    return found + [
         Problem(
             f"{title} of the prepared namespace {prepared} is where its administrator placed it, on the pod network",
             "leave out `discovery` of placement, and the network host",
             input=True,
         )
         for title in sorted(elsewhere)
-        if prepared is not None
     ]
 
 
@@ -97,7 +103,10 @@ class DiscoveryServers:
         for manifest in needed:
             manifest["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self.namespace.campaign
         (statefulset,) = (manifest for manifest in needed if manifest["kind"] == "StatefulSet")
-        self.namespace.pull_with_login(statefulset["spec"]["template"]["spec"])
+        pod = statefulset["spec"]["template"]["spec"]
+        # So that a trial can kill the server in its pod.
+        pod["shareProcessNamespace"] = True
+        self.namespace.pull_with_login(pod)
         objects.create(self.namespace.client, needed)
         return statefulset
 

@@ -1,13 +1,13 @@
-"""Let pods fail in an outage test on a cluster, and come back."""
+"""Let pods fail in a trial on a cluster, and come back: in outage tests, and when discovery servers restart."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from typing_extensions import override
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.kubernetes.exec_stream import ExecStream, StreamLost
 from k8sdds.model.measurement import GRACE_S, Launch
 from k8sdds.model.trial import FIRST_SUBSCRIBER
 from k8sdds.results import arrivals
@@ -24,19 +25,24 @@ from k8sdds.testbeds import read_meters
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec
 from k8sdds.testbeds.cluster.pods import is_ready
-from k8sdds.workloads.outage import OutageOptions
+from k8sdds.testbeds.cluster.watch import instance
 
 REPLACED_TIMEOUT_S, REPLACED_POLL_S = 120, 0.2
 """How long Kubernetes may take to replace a pod that was deleted, and the time between two checks."""
 KILL_TIMEOUT_S = GRACE_S + 10
 """How long a participant may take to end and to send its files."""
+KILL_ALL = ("/bin/sh", "-c", "kill -KILL -1")
+"""Kills all processes that this user may kill, except the shell itself and process 1."""
 
 
 class Failure(ABC):
-    """Pods that fail in a trial and come back, in a thread next to the participants; `options`: those of the test."""
+    """Pods that fail in a trial and come back, in a thread next to the participants.
 
-    def __init__(self, options: OutageOptions) -> None:
-        self._options = options
+    They fail `after_s` into the measured interval, for at least `for_s`. `node`: the node that the trial states.
+    """
+
+    def __init__(self, node: str, after_s: float, for_s: float) -> None:
+        self._node, self._after_s, self._for_s = node, after_s, for_s
         self._measured, self._ended = threading.Event(), threading.Event()
         self._aborted = threading.Event()
         """Set if the trial was interrupted: what failed need not come back."""
@@ -53,7 +59,7 @@ class Failure(ABC):
         """Call this when the measured interval begins."""
         self._measured.set()
 
-    @contextmanager
+    @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Let them fail and come back within a `with` block."""
         with ThreadPoolExecutor(1) as pool:
@@ -70,11 +76,11 @@ class Failure(ABC):
 
     def _run(self) -> None:
         self._measured.wait()
-        if self._ended.wait(self._options.after_s):
+        if self._ended.wait(self._after_s):
             return
         failed_ns = time.time_ns()
         self._fail()
-        ended = self._ended.wait(max(0.0, self._options.for_s - (time.time_ns() - failed_ns) / 1e9))
+        ended = self._ended.wait(max(0.0, self._for_s - (time.time_ns() - failed_ns) / 1e9))
         if self._aborted.is_set():
             return
         # Also if the trial has ended: what is read after it needs everything.
@@ -95,8 +101,11 @@ class Failure(ABC):
     def _attend(self) -> None:
         """Wait for the end of what has come back, if it ends with the trial."""
 
-    def write(self, folder: Path, execs: Iterable[ParticipantExec], node: str) -> None:
-        """Write when something failed on a node and came back: for each subscriber by the clock of its machine.
+    def clean_up(self) -> None:  # noqa: B027  most failures leave nothing
+        """Remove what would change the next trial. Call this when everything of this trial has been read."""
+
+    def write(self, folder: Path, execs: Iterable[ParticipantExec]) -> None:
+        """Write when something failed and came back: for each subscriber by the clock of its machine.
 
         `folder`: that of the attempt. `execs`: of the processes that ran last.
         """
@@ -106,7 +115,7 @@ class Failure(ABC):
             participant, directory = execution.launch.participant, execution.launch.directory
             meters = read_meters(directory) or {}
             if participant.subscribes and meters.get("start_monotonic_ns"):
-                own = _by_its_clock(self._moments_ns, execution, meters, node)
+                own = _by_its_clock(self._moments_ns, execution, meters, self._node)
                 arrivals.write_interruption(directory, own)
                 if participant == FIRST_SUBSCRIBER:
                     arrivals.write_interruption(folder, own)
@@ -120,12 +129,14 @@ class PodFailure(Failure):
 
     def __init__(
         self,
-        options: OutageOptions,
+        node: str,
+        after_s: float,
+        for_s: float,
         first: ParticipantExec,
         delete: Callable[[], None],
         create: Callable[[Launch], ParticipantExec],
     ) -> None:
-        super().__init__(options)
+        super().__init__(node, after_s, for_s)
         self._first, self._delete, self._create = first, delete, create
 
     @override
@@ -157,40 +168,49 @@ class PodFailure(Failure):
 
 
 class ReplacedPods(Failure):
-    """Pods (NAMESPACE/NAME) of a node, or of all, that Kubernetes replaces are deleted: servers, or agents."""
+    """Pods (NAMESPACE/NAME) that Kubernetes replaces are deleted: servers, or `only_on_node` the agents of a node."""
 
     def __init__(
-        self, options: OutageOptions, client: KubernetesClient, patterns: Sequence[str], node: str
+        self,
+        node: str,
+        after_s: float,
+        for_s: float,
+        client: KubernetesClient,
+        patterns: Sequence[str],
+        only_on_node: bool = False,
     ) -> None:
-        super().__init__(options)
-        self._client, self._patterns, self._node = client, patterns, node
-        self._deleted_uids: set[str] = set()
+        super().__init__(node, after_s, for_s)
+        self._client, self._patterns, self._only_on_node = client, patterns, only_on_node
+        self._before: dict[str, dict[str, Any]] = {}
+        """The pods that were stopped, by NAMESPACE/NAME."""
 
     @override
     def _fail(self) -> None:
-        found = self._pods()
-        if not found:
-            where = f" on {self._node}" if self._node else ""
+        self._before = self._pods()
+        if not self._before:
+            where = f" on {self._node}" if self._only_on_node else ""
             raise PrerequisiteError(
                 f"no pod is named {' or '.join(self._patterns)}{where}",
                 "check that this user may list the pods of these namespaces",
             )
-        self._deleted_uids = {pod["metadata"]["uid"] for pod in found.values()}
-        self.deleted = set(found)
-        for namespace, name in (each.split("/") for each in found):
-            self._client.delete(f"{CORE}/namespaces/{namespace}/pods/{name}", grace_s=0)
+        self.deleted = set(self._before)
+        for each in self._before:
+            self._stop(*each.split("/"))
+
+    def _stop(self, namespace: str, name: str) -> None:
+        self._client.delete(f"{CORE}/namespaces/{namespace}/pods/{name}", grace_s=0)
 
     @override
     def _repair(self, ended: bool) -> None:
+        before = {instance(pod) for pod in self._before.values()}
         end = time.monotonic() + REPLACED_TIMEOUT_S
         while time.monotonic() < end:
-            ready = [pod for pod in self._pods().values() if is_ready(pod)]
-            new = {pod["metadata"]["uid"] for pod in ready} - self._deleted_uids
+            new = {instance(pod) for pod in self._pods().values() if is_ready(pod)} - before
             # An interrupted trial does not wait for them.
-            if len(new) == len(self._deleted_uids) or self._aborted.wait(REPLACED_POLL_S):
+            if len(new) == len(before) or self._aborted.wait(REPLACED_POLL_S):
                 return
         raise PrerequisiteError(
-            f"{' and '.join(self._patterns)} were not replaced within {REPLACED_TIMEOUT_S} s of being deleted",
+            f"{' and '.join(self._patterns)} were not ready again within {REPLACED_TIMEOUT_S} s of being stopped",
             "inspect them: kubectl get pods --all-namespaces",
         )
 
@@ -200,7 +220,35 @@ class ReplacedPods(Failure):
 
     def _pods(self) -> dict[str, dict[str, Any]]:
         found = permissions.pods_named(self._client, self._patterns)
-        return {name: pod for name, pod in found.items() if self._node in ("", pod["spec"].get("nodeName"))}
+        return {
+            name: pod
+            for name, pod in found.items()
+            if not self._only_on_node or pod["spec"].get("nodeName") == self._node
+        }
+
+
+class RestartedServers(ReplacedPods):
+    """Discovery servers are killed in their pods, in which the kubelet starts them again: they keep their addresses."""
+
+    @override
+    def _stop(self, namespace: str, name: str) -> None:
+        # Their pods share process ids, so that the server is not process 1, which nothing in its container can kill.
+        # The command can end with its container.
+        with (
+            contextlib.suppress(StreamLost, TimeoutError),
+            ExecStream(self._client, namespace, name, KILL_ALL) as stream,
+        ):
+            stream.wait(time.monotonic() + KILL_TIMEOUT_S)
+
+    @override
+    def clean_up(self) -> None:
+        # The kubelet waits for 10 s and more before it restarts a container again, but not in another pod.
+        if not self.deleted:
+            return
+        self._before = self._pods()
+        for each in self._before:
+            super()._stop(*each.split("/"))
+        self._repair(ended=True)
 
 
 def _by_its_clock(

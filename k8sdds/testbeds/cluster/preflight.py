@@ -71,10 +71,6 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
             what,
             "leave out proxy" + "".join(f", or select `engine: {name}` of the network" for name in own),
         )
-    fleet = workloads.find(cell.test).load(cell).fleet
-    if fleet and fleet.restarts_server:
-        what = "restart-server: Kubernetes replaces the pods of servers by others, at addresses that no member knows"
-        yield what, "use another change, or --testbed lab"
     if cell.link.bond:
         what = f"{cell.link.bond.describe()}: k8sdds bonds links only in the lab"
         yield what, "remove `lag`, or use --testbed lab"

@@ -222,7 +222,7 @@ class PodWatch:
 
 
 Instances = dict[str, frozenset[str]]
-"""NAMESPACE/NAME of a pod to its id and the ids of its containers, which change when it restarts."""
+"""NAMESPACE/NAME of a pod to its `instance`."""
 
 
 class NeededPods:
@@ -266,10 +266,11 @@ class NeededPods:
             found = permissions.pods_named(self._client, self._patterns)
         except PrerequisiteError:
             return None
-        return {name: _instance(pod) for name, pod in found.items()}
+        return {name: instance(pod) for name, pod in found.items()}
 
 
-def _instance(pod: dict[str, Any]) -> frozenset[str]:
+def instance(pod: Mapping[str, Any]) -> frozenset[str]:
+    """Return the id of a pod and those of its running containers, which change when it restarts."""
     containers = pod.get("status", {}).get("containerStatuses", [])
     running = [container for container in containers if "running" in container.get("state", {})]
     return frozenset([pod["metadata"]["uid"], *(container["containerID"] for container in running)])
