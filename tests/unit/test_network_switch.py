@@ -14,6 +14,7 @@ from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.images import fetch_images
 from k8sdds.deploy.network_switch import cluster_objects
 from k8sdds.deploy.network_switch.cluster_objects import ClusterNode
+from k8sdds.deploy.network_switch.footprint import NetworkLeftover
 from k8sdds.deploy.network_switch.switch import _Switch
 from k8sdds.kubernetes import apply, exec_stream, objects
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
@@ -166,6 +167,28 @@ def switch_of(network: str, nodes: int) -> _Switch:
     switch = _Switch(profile(network), PodNetwork(name=network), connections, client, lambda _: None)
     switch.nodes = [ClusterNode(f"n{number:02}", (), ()) for number in range(nodes)]
     return switch
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_what_a_cni_plugin_creates_after_the_removal_is_removed(
+    monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    late = NetworkLeftover("file", "/run/cilium", ("/run/cilium",))
+    hosts = {name: FakeHost(name, []) for name in ("n00", "n01")}
+    switch = switch_of("host", 2)
+    switch.connections = Connections([])
+    switch.connections.hosts.update({name: cast(Host, host) for name, host in hosts.items()})
+
+    def found() -> dict[str, list[NetworkLeftover]]:
+        return {"n00": [], "n01": [late] if stays or not hosts["n01"].scripts else []}
+
+    monkeypatch.setattr(switch, "_foreign_leftovers", found)
+    if stays:
+        with pytest.raises(PrerequisiteError, match="n01: file /run/cilium"):
+            switch._remove_late_leftovers()
+    else:
+        assert not any(switch._remove_late_leftovers().values())
+    assert "rm -rf -- /run/cilium" in hosts["n01"].scripts[0] and "rm" not in hosts["n00"].scripts[0]
 
 
 def test_an_agent_that_ends_meanwhile_is_not_connected_yet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,7 +150,7 @@ class _Switch:
             network=self.install.name,
             changed=changed,
             removed=removed,
-            left=self._verify_no_foreign_leftovers() if changed or foreign is None else foreign,
+            left=_texts(self._remove_late_leftovers() if changed or foreign is None else foreign),
             recreated=recreated,
             took_s=time.monotonic() - start,
         )
@@ -183,17 +183,22 @@ class _Switch:
         pods = self.profile.kubernetes.pod_cidrs
         return {node: footprint.leftovers(state, addresses, pods, names) for node, state in states.items()}
 
-    def _foreign_leftovers(self) -> dict[str, list[str]]:
+    def _foreign_leftovers(self) -> dict[str, list[NetworkLeftover]]:
         """Return by node what networks other than the desired one created."""
         states = self._probe()
         every, own = self._leftovers(states), self._leftovers(states, [self.install.name])
-        return _texts(
-            {node: [item for item in items if item not in own[node]] for node, items in every.items()}
-        )
+        return {node: [item for item in items if item not in own[node]] for node, items in every.items()}
 
-    def _verify_no_foreign_leftovers(self) -> dict[str, list[str]]:
+    def _remove_late_leftovers(self) -> dict[str, list[NetworkLeftover]]:
+        """Remove what other networks created after their removal, and verify that nothing is left.
+
+        A CNI plugin may still run then, for a deleted pod: Cilium's queues the deletion in a folder of its agent.
+        """
         foreign = self._foreign_leftovers()
-        lines = [f"{node}: {leftover}" for node, leftovers in foreign.items() for leftover in leftovers]
+        if any(foreign.values()):
+            self._on_all_nodes(lambda host: host.run(footprint.removal_script(foreign[host.name])))
+            foreign = self._foreign_leftovers()
+        lines = [f"{node}: {leftover}" for node, items in _texts(foreign).items() for leftover in items]
         if lines:
             raise PrerequisiteError(
                 "\n".join([f"leftovers of another network next to {self.install.name}:", *lines]),
