@@ -48,7 +48,7 @@ def test_the_agent_of_calico_gets_the_mode_and_the_options(
     assert values["CALICO_NETWORKING_BACKEND"] == backend
     assert (values["CALICO_IPV4POOL_VXLAN"], values["CALICO_IPV4POOL_IPIP"]) == (vxlan, ipip)
     assert values["CALICO_IPV4POOL_CIDR"] == str(PODS)
-    assert values["IP_AUTODETECTION_METHOD"] == "interface=eth1"
+    assert values["IP_AUTODETECTION_METHOD"] == "interface=^eth1$"
     assert values["FELIX_VXLANMTU"] == values["FELIX_IPINIPMTU"] == "1400"
     cni = json.loads(find(manifests, "ConfigMap", "calico-cni")["data"]["cni.json"])
     assert cni["plugins"][0]["mtu"] == 1400
@@ -113,7 +113,8 @@ def test_the_agent_may_use_only_resources_whose_definitions_exist(name: str) -> 
     groups = ("crd.projectcalico.org", "policy.networking.k8s.io", "cilium.io")
     own = [rule for rule in rules if rule["apiGroups"][0] in groups]
     used = {resource.partition("/")[0] for rule in own for resource in rule["resources"]}
-    assert used and used <= defined
+    # Calico looks for the data of an old version in a kind that new clusters do not have.
+    assert used and used - {"globalfelixconfigs"} <= defined
 
 
 def test_felix_may_list_all_policies_that_it_waits_for() -> None:

@@ -43,7 +43,7 @@ BGP = Network(
     fidelity="equivalent",
     differences="routes are static instead of learned by BGP; ranges of addresses replace the ipsets of the rules; the"
     " chains that select a pod's chain are lists instead of trees; nodes have a route to 169.254.1.1 instead of a"
-    " default route; kube-proxy's rules for Services are empty",
+    " default route; tracked packets are not counted (nf_conntrack_acct); kube-proxy's rules for Services are empty",
     default_mtu=LINK_MTU,
     requires=_REQUIRES,
     lab=lab.bgp,

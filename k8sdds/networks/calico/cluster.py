@@ -2,18 +2,19 @@
 
 Facts from Calico's documentation (v3.30): the agent (Felix, and for BGP confd and BIRD) stores its state in custom
 resources, assigns blocks of 64 addresses to nodes, and creates the pool of addresses that its environment describes.
-With VXLAN, Felix adds the routes and no BGP daemon runs. k8sdds has never run it: see "Test coverage" in
-docs/reference/networks.md.
+With VXLAN, Felix adds the routes and no BGP daemon runs. "Test coverage" in docs/reference/networks.md states what ran.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from k8sdds.networks.cluster_install import (
+    IP_SET_FEATURES,
     IPIP_FEATURE,
     VXLAN_FEATURE,
     ClusterInstall,
@@ -35,7 +36,7 @@ BGP_PORT = 179
 _CLUSTER_WIDE = (
     "BGPConfiguration", "BGPFilter", "BGPPeer", "BlockAffinity", "CalicoNodeStatus", "ClusterInformation",
     "FelixConfiguration", "GlobalNetworkPolicy", "GlobalNetworkSet", "HostEndpoint", "IPAMBlock", "IPAMConfig",
-    "IPAMHandle", "IPPool", "IPReservation", "KubeControllersConfiguration", "StagedGlobalNetworkPolicy", "Tier",
+    "IPAMHandle", "IPPool", "IPReservation", "StagedGlobalNetworkPolicy", "Tier",
 )  # fmt: skip
 _OF_KUBERNETES = ("AdminNetworkPolicy", "BaselineAdminNetworkPolicy")
 """Kinds of the network policy API that Felix lists at its start. It is not ready before this succeeds."""
@@ -50,7 +51,7 @@ _FOOTPRINT = Footprint(
     ),
     iptables_chains=("cali-*",),
     iptables_rules=(r'--comment "?cali:',),
-    ip_sets=("cali40*",),
+    ip_sets=("cali40*", "cali4t*"),
     listen_ports=(BGP_PORT,),
     node_annotations=("projectcalico.org/",),
 )  # fmt: skip
@@ -83,12 +84,13 @@ def _cluster_install(
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
         agent = container(find(manifests, "DaemonSet", "calico"), "calico-node")
         mtu = str(options.mtu_bytes or 0)
-        interface = f"interface={options.interface}" if options.interface else "kubernetes-internal-ip"
+        # The agent takes a regular expression, which would also match longer names.
+        exact = f"interface=^{re.escape(options.interface)}$" if options.interface else ""
         variables = {
             "CALICO_IPV4POOL_CIDR": str(options.pod_cidr),
             "FELIX_VXLANMTU": mtu,
             "FELIX_IPINIPMTU": mtu,
-            "IP_AUTODETECTION_METHOD": interface,
+            "IP_AUTODETECTION_METHOD": exact or "kubernetes-internal-ip",
         }
         set_variables(agent, {**variables, **settings})
         cni = find(manifests, "ConfigMap", "calico-cni")["data"]
@@ -106,7 +108,7 @@ def _cluster_install(
         ready=ready,
         daemonset="calico",
         path=PathEvidence(bridge="cali*", tunnels=tunnels, varies=True),
-        node_features=node_features,
+        node_features=(*node_features, *IP_SET_FEATURES),
         ipv4_only="k8sdds configures Calico's pool for IPv4 alone",
     )
 
