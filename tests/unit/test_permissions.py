@@ -161,6 +161,24 @@ def test_each_kind_of_pod_is_checked() -> None:
     assert [len(spec["securityContext"].get("sysctls", ())) for spec in recorder.pods] == [0, 0, 0, 1, 0]
 
 
+def test_each_kind_of_shared_memory_is_checked() -> None:
+    base = Cell(network="flannel-vxlan", test="latency", payload_bytes=1024, transport="shared-memory")
+    cells = [base.model_copy(update={"dev_shm": kind}) for kind in ("shared", "own")]
+    cells += [cell.model_copy(update={"users": "other"}) for cell in cells]
+    recorder = Recorder()
+    assert preflight.admission_problems(cells, cast(KubernetesClient, recorder), "lab", "a.example/b") == []
+    paths = [
+        volume["hostPath"]["path"]
+        for spec in recorder.pods
+        for volume in spec["volumes"]
+        if "hostPath" in volume
+    ]
+    assert len(recorder.pods) == 4 and len(paths) == 2
+    assert all(path.startswith("/var/lib/kubelet/pods/") and "//" not in path for path in paths)
+    own_users = ["runAsUser" in spec["containers"][0]["securityContext"] for spec in recorder.pods]
+    assert own_users == [False, False, True, True]
+
+
 @pytest.mark.parametrize(
     ("role", "host", "message", "without_host"),
     [

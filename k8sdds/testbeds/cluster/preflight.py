@@ -40,6 +40,8 @@ REFUSALS = (400, 403, 422)
 """Statuses of admission: of webhooks without a code, of Pod Security and quotas, of ValidatingAdmissionPolicies."""
 NO_DRY_RUN = "does not support dry run"
 """Part of the message if a webhook might change something, so that the API server does not ask it."""
+UNKNOWN_UID = "0"
+"""Id in the path of a pod whose memory others would share: the API server refuses an empty path."""
 ATTACHMENTS = ("k8s.cni.cncf.io", "network-attachment-definitions")
 """API group and resource of Multus' definitions of networks."""
 
@@ -394,12 +396,18 @@ def admission_problems(
     if namespace is None:
         return []
     slots = {
-        (slot.host, slot.capabilities, slot.cpu_resources, slot.sysctls, len(slot.sharing)): slot
+        (
+            slot.host, slot.capabilities, slot.cpu_resources, slot.sysctls, len(slot.sharing),
+            slot.shares_with_node, bool(slot.users),
+        ): slot
         for cell in cells
         for slot in placement.slots(cell, nodes=None).values()
-    }
-    memory = pods.memory_bytes(cells)
-    bodies = [pods.pod(f"{slot.participant}-{slot.kind}", slot, image, "", memory) for slot in slots.values()]
+    }  # fmt: skip
+    memory, folder = pods.memory_bytes(cells), pods.memory_folder({"metadata": {"uid": UNKNOWN_UID}})
+    bodies = [
+        pods.pod(f"{slot.participant}-{slot.kind}", slot, image, "", memory, node_memory=folder)
+        for slot in slots.values()
+    ]
     return [problem for body in bodies if (problem := _not_admitted(body, client, namespace))]
 
 
