@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from k8sdds.testbeds.cluster import placement, pods
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
 from tests.unit.test_cluster import cell, nodes
@@ -20,26 +21,33 @@ class Watch:
         assert not self.lost.intersection(names)
 
     def pod(self, name: str) -> dict[str, Any]:
-        return {"metadata": {"deletionTimestamp": "now"} if name in self.lost else {"uid": name}}
+        deletion = {"deletionTimestamp": "now"} if name in self.lost else {}
+        return {"metadata": {"uid": f"uid-{name}"} | deletion}
 
 
 class Pool(PodPool):
     """A pool that remembers the pods that it created and deleted, in order."""
 
     def __init__(self) -> None:
+        self._namespace = CampaignNamespace(None, "c", "n", owned=True, title="C")  # type: ignore[arg-type]
+        self._image, self._memory, self._extra_volumes, self._tolerations = "a.example/b", (1, 1), None, ()
         self._names, self._ready, self._discarded = {}, {}, set()
         self._created, self._invalid = 0, False
+        self.watch: Any = Watch()
         self.did: list[str] = []
+        self.memory_of: dict[str, str] = {}
+        """Path of the memory that a pod shares, by name."""
 
     def new_name(self, slot: Slot) -> str:
         self._created += 1
         return f"{slot.participant}-{self._created}"
 
     def post(self, body: dict[str, Any]) -> None:
-        self.did.append(body["name"])
-
-    def manifest(self, slot: Slot, name: str) -> dict[str, Any]:
-        return {"name": name}
+        name = body["metadata"]["name"]
+        self.did.append(name)
+        for volume in body["spec"]["volumes"]:
+            if "hostPath" in volume:
+                self.memory_of[name] = volume["hostPath"]["path"]
 
     def remove(self, names: Any) -> None:
         self.did += [f"not {name}" for name in names]
@@ -48,17 +56,25 @@ class Pool(PodPool):
         return ReadyPod(self._names[slot], "", "", None, slot.node, {})
 
 
-def test_pods_follow_the_one_whose_memory_they_share() -> None:
+def needed_slots() -> list[Slot]:
+    """Return the slots of a publisher and a subscriber that share the memory of a node."""
     shared = cell(network="flannel-vxlan", middleware="zenoh", transport="shared-memory")
-    needed = placement.slots(shared, nodes()).values()
-    pool, watch = Pool(), Watch()
-    pool.watch = watch  # type: ignore[assignment]
+    return list(placement.slots(shared, nodes()).values())
+
+
+def test_pods_follow_the_one_whose_memory_they_share() -> None:
+    needed, pool = needed_slots(), Pool()
     pool.ensure(needed)
     # Both are created at the same time.
     assert pool.did[0] == "shm-1" and set(pool.did[1:]) == {"pub0-2", "sub0-3"}
     pool.ensure(needed)
-    watch.lost.add("shm-1")
+    pool.watch.lost.add("shm-1")
     pool.ensure(needed)
     assert pool.did[3:-2] == ["not shm-1", "shm-4", "not pub0-2", "not sub0-3"]
     assert set(pool.did[-2:]) == {"pub0-5", "sub0-6"}
-    assert set(pool.ready_pods()) == {*needed, pods.memory_holder(next(iter(needed)).node)}
+    assert set(pool.ready_pods()) == {*needed, pods.memory_holder(needed[0].node)}
+    holders = {"pub0-2": "shm-1", "sub0-3": "shm-1", "pub0-5": "shm-4", "sub0-6": "shm-4"}
+    assert pool.memory_of == {
+        name: f"/var/lib/kubelet/pods/uid-{holder}/volumes/kubernetes.io~empty-dir/shared-memory"
+        for name, holder in holders.items()
+    }
