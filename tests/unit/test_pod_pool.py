@@ -26,7 +26,7 @@ class Watch:
 
 
 class Pool(PodPool):
-    """A pool that remembers the pods that it created and deleted, in order."""
+    """A pool that remembers the pods that it created, deleted and queried, in order."""
 
     def __init__(self) -> None:
         self._namespace = CampaignNamespace(None, "c", "n", owned=True, title="C")  # type: ignore[arg-type]
@@ -35,6 +35,7 @@ class Pool(PodPool):
         self._created, self._invalid = 0, False
         self.watch: Any = Watch()
         self.did: list[str] = []
+        self.queried: list[str] = []
         self.memory_of: dict[str, str] = {}
         """Path of the memory that a pod shares, by name."""
 
@@ -53,6 +54,7 @@ class Pool(PodPool):
         self.did += [f"not {name}" for name in names]
 
     def _query_facts(self, slot: Slot) -> ReadyPod:
+        self.queried.append(self._names[slot])
         return ReadyPod(self._names[slot], "", "", None, slot.node, {})
 
 
@@ -78,3 +80,16 @@ def test_pods_follow_the_one_whose_memory_they_share() -> None:
         name: f"/var/lib/kubelet/pods/uid-{holder}/volumes/kubernetes.io~empty-dir/shared-memory"
         for name, holder in holders.items()
     }
+
+
+def test_all_pods_that_share_memory_must_answer_after_a_failure() -> None:
+    needed, pool = needed_slots(), Pool()
+    pool.ensure(needed)
+    pool.queried.clear()
+    pool.ensure(needed)
+    assert not pool.queried
+    pool.invalidate()
+    pool.ensure(needed)
+    assert sorted(pool.queried) == ["pub0-2", "shm-1", "sub0-3"]
+    pool.ensure(needed)
+    assert len(pool.queried) == 3

@@ -127,7 +127,10 @@ class PodPool:
                     slot for slot in self._names if slot.shares_with_node and slot.node == holder.node
                 )
         if holders:
+            invalid = self._invalid
             self.ensure(holders)
+            # The pods that share their memory were not queried yet.
+            self._invalid = invalid
 
     def delete_unless(self, keep: Callable[[Slot], bool]) -> None:
         """Delete all pods except those to keep, for example before their network is replaced."""
