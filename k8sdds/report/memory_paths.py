@@ -96,7 +96,8 @@ def _under(names: list[str]) -> str:
     texts = [
         "memory: no interface of the publisher carried the samples. network: the middleware sent them by UDP, or Zenoh"
         " by TCP, which these trials do not measure further. nothing: the participants discovered each other, but no"
-        " sample arrived; without these settings, disable shared memory in the middleware.",
+        " sample arrived; without these settings, disable shared memory in the middleware. All containers need the"
+        " same user id.",
         f"Containers of one pod: {json.dumps(ONE_POD)}",
     ]
     for name in names:

@@ -10,17 +10,21 @@ from typing import Any
 import pytest
 
 from k8sdds.report import content, memory_paths
+from k8sdds.report.table import Table
 from k8sdds.system import yaml_text
 from tests import run_folders as folders
 
 
-def rows(tmp_path: Path, **values: Any) -> list[list[str]]:
-    """Return the rows of the table of a run whose trials all have these values."""
+def tables(tmp_path: Path, **values: Any) -> list[Table]:
+    """Return the tables of a run whose trials all have these values."""
     plan = folders.Plan(("host", "flannel-vxlan"), (1024,), ("throughput",), 2, histograms=False)
     run = folders.changed(folders.make(tmp_path / "run", plan), {"transport": "shared-memory"} | values)
-    return [
-        [cell.text for cell in row] for table in memory_paths.tables(content.read(run)) for row in table.rows
-    ]
+    return memory_paths.tables(content.read(run))
+
+
+def rows(tmp_path: Path, **values: Any) -> list[list[str]]:
+    """Return the rows of these tables."""
+    return [[cell.text for cell in row] for table in tables(tmp_path, **values) for row in table.rows]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,11 @@ def test_the_report_names_the_settings_to_change(
 def test_samples_in_memory_need_no_change(tmp_path: Path) -> None:
     found = rows(tmp_path, middleware="zenoh", dev_shm="shared", users="same", samples_by="memory")
     assert {row[-1] for row in found} == {"–"}
+
+
+def test_the_report_of_one_user_id_states_that_containers_need_it(tmp_path: Path) -> None:
+    (table,) = tables(tmp_path, middleware="fastdds", dev_shm="own", users="same", samples_by="network")
+    assert "All containers need the same user id." in table.under
 
 
 def test_the_documentation_has_the_fragments_of_the_report() -> None:
