@@ -49,7 +49,7 @@ def import_folder(
         for trial in records.records(bundle, _hints(bundle, sources, layout, rules), layout)
     ]
     tables = [file for file in sources if file.kind == files.TABLE]
-    trials += [records.of_row(table, *row) for table in tables for row in table.rows.items()]
+    trials += [records.of_row(table, line, row) for table in tables for line, row in table.rows.items()]
     if not trials:
         raise _nothing_read(source, sources)
     _number_repetitions(trials, layout)

@@ -28,8 +28,11 @@ TuningName = Literal[
     "tuned-throughput-performance",
 ]
 
-LABEL_NAME = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
-LABEL_VALUE = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
+_NAME = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_VALUE = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
+LABEL_NAME = rf"^{_NAME}$"
+LABEL_VALUE = rf"^{_VALUE}$"
+TAINT = rf"^{_NAME}(={_VALUE})?:(NoSchedule|PreferNoSchedule|NoExecute)$"
 # These contain no character that is special to a shell, ssh or YAML, and cannot be mistaken for an option.
 HOST_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:%_-]{0,252}$"
@@ -51,8 +54,6 @@ DOCUMENTATION_NAME = re.compile(r"(^|\.)example(\.(com|net|org))?$")
 
 MAX_NETWORKS = 50
 """Maximum number of networks that a profile names."""
-
-TAINT = rf"{LABEL_NAME[:-1]}(={LABEL_VALUE[1:-1]})?:(NoSchedule|PreferNoSchedule|NoExecute)$"
 
 LabelName = Annotated[str, Field(pattern=LABEL_NAME)]
 LabelValue = Annotated[str, Field(pattern=LABEL_VALUE)]

@@ -180,17 +180,20 @@ def encrypted(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
         )
         plain = datapath(topology, mtu, endpoint=_endpoint)
         plain = replace(plain, batches=(*endpoints, *plain.batches))
-        return strongswan.encrypted(
-            plain, topology, engine, CIPHER,
-            lambda node, peer: (f"{_endpoint(node)}/32", f"{_endpoint(peer)}/32"),
-        )  # fmt: skip
-    # All UDP between the nodes, because VXLAN's source ports vary. charon exempts IKE by separate policies.
-    return strongswan.encrypted(
-        datapath(topology, mtu), topology, engine, CIPHER,
-        lambda node, peer: (f"{node.address}/32[udp]", f"{peer.address}/32[udp]"),
-    )  # fmt: skip
+        return strongswan.encrypted(plain, topology, engine, CIPHER, _tunnel_selectors)
+    plain = datapath(topology, mtu)
+    return strongswan.encrypted(plain, topology, engine, CIPHER, _transport_selectors)
 
 
 def _endpoint(node: LabNode) -> str:
     """Return the address of a node's VXLAN device in tunnel mode."""
     return f"172.31.0.{10 + node.index}"
+
+
+def _tunnel_selectors(node: LabNode, peer: LabNode) -> tuple[str, str]:
+    return f"{_endpoint(node)}/32", f"{_endpoint(peer)}/32"
+
+
+def _transport_selectors(node: LabNode, peer: LabNode) -> tuple[str, str]:
+    # All UDP between the nodes, because VXLAN's source ports vary. charon exempts IKE by separate policies.
+    return f"{node.address}/32[udp]", f"{peer.address}/32[udp]"

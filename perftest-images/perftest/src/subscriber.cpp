@@ -66,12 +66,14 @@ bool Subscriber::discover() {
     if (all_matched) handshake_s_ = (state_.matched_ns.load() - state_.created_ns.load()) / 1e9;
     // At least once: the middleware may have delivered a START already, which was for another process with the same id, and
     // a publisher knows by the READY of both that there are two.
-    if (all_matched) do {
-        lock.unlock();
-        announcer_.send(Kind::ready, 0, to_all, {options_.restarted});
-        lock.lock();
-        state_.wait(lock, std::min(now_ns() + repeat_ns, deadline), [&] { return all_started(); });
-    } while (!all_started() && !state_.stopped.load() && now_ns() < deadline);
+    if (all_matched) {
+        do {
+            lock.unlock();
+            announcer_.send(Kind::ready, 0, to_all, {options_.restarted});
+            lock.lock();
+            state_.wait(lock, std::min(now_ns() + repeat_ns, deadline), [&] { return all_started(); });
+        } while (!all_started() && !state_.stopped.load() && now_ns() < deadline);
+    }
     discovery_s_ = (now_ns() - begin) / 1e9;
     if (all_started() && !state_.stopped.load()) {
         running_ = true;
