@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from k8sdds.testbeds.cluster import placement, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.testbeds.cluster.session import ClusterSession
+from tests.unit.builders import trial
 from tests.unit.test_cluster import cell, nodes
 
 
@@ -58,10 +61,12 @@ class Pool(PodPool):
         return ReadyPod(self._names[slot], "", "", None, slot.node, {})
 
 
+SHARING = cell(network="flannel-vxlan", middleware="zenoh", transport="shared-memory")
+"""A publisher and a subscriber that share the memory of a node."""
+
+
 def needed_slots() -> list[Slot]:
-    """Return the slots of a publisher and a subscriber that share the memory of a node."""
-    shared = cell(network="flannel-vxlan", middleware="zenoh", transport="shared-memory")
-    return list(placement.slots(shared, nodes()).values())
+    return list(placement.slots(SHARING, nodes()).values())
 
 
 def test_pods_follow_the_one_whose_memory_they_share() -> None:
@@ -93,3 +98,24 @@ def test_all_pods_that_share_memory_must_answer_after_a_failure() -> None:
     assert sorted(pool.queried) == ["pub0-2", "shm-1", "sub0-3"]
     pool.ensure(needed)
     assert len(pool.queried) == 3
+
+
+def test_the_memory_of_participants_whose_attempt_failed_is_replaced() -> None:
+    pool, session = Pool(), object.__new__(ClusterSession)
+    session._pods, session._nodes = pool, nodes()
+    forgotten: list[Slot] = []
+    session._verifier = SimpleNamespace(forget=forgotten.extend)  # type: ignore[assignment]
+    pool.ensure(needed_slots())
+    session.discard(trial(SHARING))
+    assert forgotten == needed_slots()
+    pool.ensure(needed_slots())
+    assert {"not shm-1", "not pub0-2", "not sub0-3"} <= set(pool.did)
+    assert [pool.memory_of[pool.pod(slot).name] for slot in needed_slots()] == [
+        pods.memory_folder({"metadata": {"uid": "uid-shm-4"}})
+    ] * 2
+    pool.did.clear()
+    own = SHARING.model_copy(update={"dev_shm": "own"})
+    pool.ensure(placement.slots(own, nodes()).values())
+    session.discard(trial(own))
+    pool.ensure([*placement.slots(own, nodes()).values(), *needed_slots()])
+    assert "not shm-4" not in pool.did, "no pod that shares this memory failed"

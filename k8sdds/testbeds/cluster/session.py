@@ -35,7 +35,7 @@ from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.node_settings import NodeSettings, NodeTuning, Steering
 from k8sdds.testbeds.cluster.nodes import usable
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod, require_abilities
-from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
+from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes, memory_holder
 from k8sdds.testbeds.cluster.verify import PathVerifier
 from k8sdds.testbeds.cluster.watch import NeededPods
 from k8sdds.testbeds.selection import sibling_image
@@ -260,7 +260,9 @@ class ClusterSession(Session):
     @override
     def discard(self, trial: Trial) -> None:
         slots = self._slots(trial.cell)
-        self._pods.discard(slots.values())
+        # Killed participants leave files in the memory that they share.
+        holders = [memory_holder(slot.node) for slot in slots.values() if slot.shares_with_node]
+        self._pods.discard([*slots.values(), *holders])
         self._verifier.forget(slots.values())
 
     # -- for the testbed --------------------------------------------------------------------------------
