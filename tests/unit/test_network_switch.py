@@ -176,6 +176,8 @@ def test_what_a_cni_plugin_creates_after_the_removal_is_removed(
     late = NetworkLeftover("file", "/run/cilium", ("/run/cilium",))
     hosts = {name: FakeHost(name, []) for name in ("n00", "n01")}
     switch = switch_of("host", 2)
+    lines: list[str] = []
+    switch.progress = lines.append
     switch.connections = Connections([])
     switch.connections.hosts.update({name: cast(Host, host) for name, host in hosts.items()})
 
@@ -183,11 +185,20 @@ def test_what_a_cni_plugin_creates_after_the_removal_is_removed(
         return {"n00": [], "n01": [late] if stays or not hosts["n01"].scripts else []}
 
     monkeypatch.setattr(switch, "_foreign_leftovers", found)
+    monkeypatch.setattr(switch, "_profile_nodes", lambda: switch.nodes)
+    monkeypatch.setattr(switch, "_remove_all_networks", lambda _: {"n00": ["link cilium_host"], "n01": []})
+    monkeypatch.setattr(switch, "_install_or_restore", lambda _: None)
+    monkeypatch.setattr(switch, "_recreate_pods", tuple)
+    monkeypatch.setattr(cluster_objects, "installed", lambda _: [])
+    monkeypatch.setattr("k8sdds.deploy.network_switch.switch.fetch_images", lambda *_: None)
     if stays:
         with pytest.raises(PrerequisiteError, match="n01: file /run/cilium"):
-            switch._remove_late_leftovers()
+            switch.run(dry_run=False)
     else:
-        assert not any(switch._remove_late_leftovers().values())
+        result = switch.run(dry_run=False)
+        assert result.removed == {"n00": ["link cilium_host"], "n01": ["file /run/cilium"]}
+        assert result.left == {"n00": [], "n01": []}
+    assert lines[1:] == ["n01: removing what another network created after its removal: file /run/cilium"]
     assert "rm -rf -- /run/cilium" in hosts["n01"].scripts[0] and "rm" not in hosts["n00"].scripts[0]
 
 

@@ -146,11 +146,14 @@ class _Switch:
         recreated = self._recreate_pods()
         # If nothing was changed, the result of the first probe is still valid.
         changed = changed or bool(recreated)
+        if changed:
+            for node, items in self._remove_late_leftovers().items():
+                removed[node] += items
         return SwitchResult(
             network=self.install.name,
             changed=changed,
             removed=removed,
-            left=_texts(self._remove_late_leftovers() if changed or foreign is None else foreign),
+            left={node.name: [] for node in self.nodes},
             recreated=recreated,
             took_s=time.monotonic() - start,
         )
@@ -189,22 +192,30 @@ class _Switch:
         every, own = self._leftovers(states), self._leftovers(states, [self.install.name])
         return {node: [item for item in items if item not in own[node]] for node, items in every.items()}
 
-    def _remove_late_leftovers(self) -> dict[str, list[NetworkLeftover]]:
+    def _remove_late_leftovers(self) -> dict[str, list[str]]:
         """Remove what other networks created after their removal, and verify that nothing is left.
+
+        Return by node what was removed.
 
         A CNI plugin may still run then, for a deleted pod: Cilium's queues the deletion in a folder of its agent.
         """
-        foreign = self._foreign_leftovers()
-        if any(foreign.values()):
-            self._on_all_nodes(lambda host: host.run(footprint.removal_script(foreign[host.name])))
-            foreign = self._foreign_leftovers()
-        lines = [f"{node}: {leftover}" for node, items in _texts(foreign).items() for leftover in items]
+        late = self._foreign_leftovers()
+        removed = {node: items for node, items in _texts(late).items() if items}
+        if not removed:
+            return {}
+        for node, items in removed.items():
+            self.progress(
+                f"{node}: removing what another network created after its removal: {', '.join(items)}"
+            )
+        self._on_all_nodes(lambda host: host.run(footprint.removal_script(late[host.name])))
+        left = _texts(self._foreign_leftovers())
+        lines = [f"{node}: {leftover}" for node, items in left.items() for leftover in items]
         if lines:
             raise PrerequisiteError(
                 "\n".join([f"leftovers of another network next to {self.install.name}:", *lines]),
                 "run the same command again: it removes them",
             )
-        return foreign
+        return removed
 
     # -- old network -----------------------------------------------------------------------------------------
 
