@@ -65,12 +65,22 @@ def of(cell: Cell) -> Middleware | None:
 
 def locks_memory(cell: Cell) -> bool:
     """Return whether the participants of a cell lock memory: all of theirs, or what they share."""
-    return cell.lock_memory or (not cell.uses_network and find(cell.middleware).locks_shared_memory)
+    return cell.lock_memory or _locks_shared_memory(cell)
 
 
-def capabilities(cell: Cell) -> tuple[str, ...]:
-    """Return the Linux capabilities that participants need in addition to those of a default container."""
-    return ("SYS_NICE",) * bool(cell.realtime_priority) + ("IPC_LOCK",) * locks_memory(cell)
+def _locks_shared_memory(cell: Cell) -> bool:
+    return not cell.uses_network and find(cell.middleware).locks_shared_memory
+
+
+def capabilities(cell: Cell) -> dict[str, str]:
+    """Return the Linux capabilities that participants need in addition to those of a default container.
+
+    The value of each is what needs it: the middleware, or a setting.
+    """
+    needed = {"SYS_NICE": "realtime_priority"} if cell.realtime_priority else {}
+    if locks_memory(cell):
+        needed["IPC_LOCK"] = cell.middleware if _locks_shared_memory(cell) else "lock_memory"
+    return needed
 
 
 def qos_file(cell: Cell) -> Path:

@@ -264,8 +264,32 @@ def test_containers_of_one_pod_can_have_user_ids_of_their_own() -> None:
     assert users == [versions.UNPRIVILEGED_USER, versions.UNPRIVILEGED_USER - 1]
     # All may write into its volumes.
     assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
-    (problem,) = preflight.unsupported([cell(middleware="zenoh", **shared)], can_switch=False)
-    assert "only root keeps IPC_LOCK" in problem.what
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed"),
+    [
+        ({"middleware": "zenoh"}, {"IPC_LOCK": "zenoh"}),
+        ({"middleware": "zenoh", "lock_memory": True}, {"IPC_LOCK": "zenoh"}),
+        ({"middleware": "fastdds", "lock_memory": True}, {"IPC_LOCK": "lock_memory"}),
+        (
+            {"middleware": "fastdds", "lock_memory": True, "realtime_priority": 10},
+            {"SYS_NICE": "realtime_priority", "IPC_LOCK": "lock_memory"},
+        ),
+    ],
+)
+def test_what_needs_a_capability_cannot_have_another_user_id(
+    changes: dict[str, Any], needed: dict[str, str]
+) -> None:
+    shared = {"network": "host", "transport": "shared-memory", "users": "other"}
+    problems = preflight.unsupported([cell(**shared | changes)], can_switch=False)
+    assert [(problem.what, problem.remedy) for problem in problems] == [
+        (
+            f"users: other: only root keeps {capability} in a container, which {cause} needs",
+            f"leave out {cause} or users: other, or use --testbed lab",
+        )
+        for capability, cause in needed.items()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -304,9 +304,9 @@ def test_interfaces_carry_only_where_samples_in_memory_are(
 
 
 def test_only_trials_by_shared_memory_of_zenoh_may_lock_it() -> None:
-    assert middleware.capabilities(cell(**SHARED)) == ("IPC_LOCK",)
+    assert middleware.capabilities(cell(**SHARED)) == {"IPC_LOCK": "zenoh"}
     for other in ({}, SHARED | {"middleware": "fastdds"}):
-        assert middleware.capabilities(cell(**other)) == ()
+        assert middleware.capabilities(cell(**other)) == {}
 
 
 # -- protection -----------------------------------------------------------------------------------------

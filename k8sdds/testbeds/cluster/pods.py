@@ -76,7 +76,7 @@ class Slot:
             node=node,
             host=host,
             cpu_resources=cell.cpu_resources_of(participant.name),
-            capabilities=middleware.capabilities(cell),
+            capabilities=tuple(middleware.capabilities(cell)),
             users=tuple(user for member in members if (user := cell.user_of(member)) is not None),
             sharing=tuple(member.name for member in members),
             shares_with_node=cell.shares_memory_of_node,

@@ -87,9 +87,10 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     if "mtu" in cell.network_options and not can_switch:
         what = f"{label}: the mtu of an existing cluster network cannot be changed"
         yield what, "remove it, or measure on a cluster that `k8sdds deploy` built"
-    if cell.users != "same" and (kept := middleware.capabilities(cell)):
-        what = f"users: other: only root keeps {' and '.join(kept)} in a container, which {cell.middleware} needs"
-        yield what, "remove it, or use --testbed lab"
+    if cell.users != "same":
+        for capability, cause in middleware.capabilities(cell).items():
+            what = f"users: other: only root keeps {capability} in a container, which {cause} needs"
+            yield what, f"leave out {cause} or users: other, or use --testbed lab"
     for name, value in (("cpu_period_ms", CpuResources.period_ms), ("cpu_burst_ms", CpuResources.burst_ms)):
         if getattr(cell, name) != value:
             what = (
