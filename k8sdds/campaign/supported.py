@@ -21,17 +21,18 @@ _Values = tuple[tuple[str, str], ...]
 
 
 def subset(
-    expansion: Expansion, networks: Sequence[str], testbed: Testbed, required: Sequence[str]
+    expansion: Expansion, removed: Sequence[str], testbed: Testbed, required: Sequence[str]
 ) -> tuple[Expansion, list[str]]:
     """Return the part of an experiment that a testbed can measure, and the names of what is left out.
 
-    `networks` are labels that were already removed; `required` networks are kept, so that the check reports them.
+    `removed` has the names of what the testbed removed: of an application, only labels of networks. `required` networks
+    are kept, so that the check reports them.
     """
     experiment, known = expansion.experiment, expansion.candidates
     if known is None or not isinstance(experiment, ApplicationExperiment):
-        return expansion, list(networks)
+        return expansion, list(removed)
     missing = _missing(expansion, testbed, required)
-    names = [name for name in networks if name not in labels(experiment)]
+    names = [name for name in removed if name not in labels(experiment)]
     left_out = [
         LeftOut(choice="network", value=name, why=f"this testbed does not have the network {name}")
         for name in names

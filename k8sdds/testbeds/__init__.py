@@ -139,7 +139,7 @@ class Testbed(Protocol):
     def supported_subset(
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
-        """Reduce an experiment to what this testbed can measure; return it and the labels of the removed networks.
+        """Reduce an experiment to what this testbed can measure; return it and the names of what was removed.
 
         Networks that the user requested by name remain.
         """

@@ -8,10 +8,13 @@ from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 
 
-def supported(experiment: Experiment, has_others: Callable[[str], bool]) -> tuple[Experiment, list[str]]:
+def supported(
+    experiment: Experiment, has_others: Callable[[str], bool], why: str
+) -> tuple[Experiment, list[str]]:
     """Remove `users: other` from sweeps for the middlewares without it; return the experiment and what was removed.
 
-    If nothing else would remain, nothing is removed, so that the check reports why.
+    `why` is the reason, which is part of the names of what was removed. If nothing else would remain, nothing is
+    removed, so that the check reports why.
     """
     if isinstance(experiment, ApplicationExperiment):
         return experiment, []
@@ -23,7 +26,7 @@ def supported(experiment: Experiment, has_others: Callable[[str], bool]) -> tupl
         if "other" not in sweep.users or not missing:
             sweeps.append(sweep)
             continue
-        removed |= dict.fromkeys(f"users other with {name}" for name in missing)
+        removed |= dict.fromkeys(f"users other with {name} ({why})" for name in missing)
         same = [value for value in sweep.users if value != "other"]
         parts = [{"middleware": having}, {"middleware": missing, "users": same}]
         sweeps += [sweep.model_copy(update=part).at(sweep.where) for part in parts if all(part.values())]

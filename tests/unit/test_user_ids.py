@@ -9,7 +9,7 @@ import pytest
 from k8sdds.model.experiment import Experiment
 from k8sdds.testbeds import user_ids
 
-BOTH, ZENOH = ["fastdds", "zenoh"], ["users other with zenoh"]
+BOTH, ZENOH = ["fastdds", "zenoh"], ["users other with zenoh (needs root)"]
 
 
 def experiment(*sweeps: dict[str, Any]) -> Experiment:
@@ -38,6 +38,6 @@ def experiment(*sweeps: dict[str, Any]) -> Experiment:
 def test_unsupported_combinations_are_left_out(
     sweeps: tuple[dict[str, Any], ...], kept: list[tuple[list[str], list[str]]], removed: list[str]
 ) -> None:
-    found, left_out = user_ids.supported(experiment(*sweeps), lambda name: name != "zenoh")
+    found, left_out = user_ids.supported(experiment(*sweeps), lambda name: name != "zenoh", "needs root")
     assert [(list(sweep.middleware), list(sweep.users)) for sweep in found.sweeps] == kept
     assert left_out == removed

@@ -145,9 +145,10 @@ class ClusterTestbed(Testbed):
             return experiment, []  # the campaign checks each of its choices
         installed = None if self.switch else self.installed.name
         experiment, removed = preflight.reduce_networks(experiment, self.networks(), requested, installed)
-        # Only root keeps capabilities in a container.
         experiment, others = user_ids.supported(
-            experiment, lambda name: not middleware.find(name).locks_shared_memory
+            experiment,
+            lambda name: not middleware.find(name).locks_shared_memory,
+            "only root keeps IPC_LOCK in a container",
         )
         return experiment, removed + others
 

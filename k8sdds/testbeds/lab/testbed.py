@@ -72,14 +72,17 @@ class Lab(Testbed):
     def supported_subset(
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
-        """Choose an engine for each network that this machine supports, and offloads; no network is removed."""
+        """Choose an engine for each network that this machine supports, and offloads.
+
+        Removes no networks, and without root `users: other`.
+        """
         experiment = networks.with_engines(experiment, kernel_features.available)
         experiment = outage.with_forwarders(experiment)
         has_netem = all(kernel_features.available(feature) for feature in kernel_features.NETEM_QUEUES)
         experiment = links.with_engines(experiment, has_netem)
         if kernel_features.available(kernel_features.OFFLOADS):
             experiment = with_card_offloads(experiment)
-        return user_ids.supported(experiment, lambda _: os.geteuid() == 0)
+        return user_ids.supported(experiment, lambda _: os.geteuid() == 0, "needs root")
 
     @override
     def interference(self) -> list[str]:
