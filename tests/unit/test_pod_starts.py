@@ -387,3 +387,13 @@ def test_pods_that_do_not_fit_are_refused(
     unknown = cast(Any, Api(running, may_list=False))
     assert bool(pod_room.problems(cells, nodes, unknown)) == bool(named and not running)
     assert pod_room.problems(cells, [], unknown) == []
+
+
+@pytest.mark.parametrize(("kind", "room"), [("own", 48), ("shared", 47)])
+def test_room_is_left_for_the_pod_whose_memory_others_share(kind: str, room: int) -> None:
+    nodes = [cluster_node(name, "30", WIDE) for name in ("a", "b")]
+    memory = Cell(network="flannel-vxlan", test="latency", payload_bytes=56, transport="shared-memory")
+    sharing = [memory.model_copy(update={"dev_shm": kind, "payload_bytes": size}) for size in (56, 1024)]
+    starting, api = cell(100, network="flannel-vxlan"), cast(Any, Api({}))
+    (problem,) = pod_room.problems([*sharing, starting], nodes, api)
+    assert f"start at most {room} " in problem.remedy

@@ -13,7 +13,7 @@ from k8sdds.networks import find
 from k8sdds.system.errors import InputError, Problem
 from k8sdds.testbeds.cluster import permissions, placement
 from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
-from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.testbeds.cluster.pods import Slot, memory_holder
 from k8sdds.workloads.pod_start import MAX_PODS
 
 OWN_PODS = 4
@@ -60,11 +60,15 @@ def problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], client: Kubernete
 
 
 def _slots(cell: Cell, nodes: Iterable[NodeInfo]) -> list[Slot]:
-    """Return the slots of a cell's participants; none if `preflight.placement_problems` reports its placement."""
+    """Return the slots of a cell's participants, and of the pods whose memory they share.
+
+    The list is empty if `preflight.placement_problems` reports the placement of the cell.
+    """
     try:
-        return list(placement.slots(cell, list(nodes)).values())
+        slots = placement.slots(cell, list(nodes)).values()
     except InputError:
         return []
+    return [*slots, *(memory_holder(slot.node) for slot in slots if slot.shares_with_node)]
 
 
 def _room(node: NodeInfo, cell: Cell, pods: int, addressed: int) -> tuple[int, str]:
