@@ -15,8 +15,8 @@ are pooled, and differences are paired:
 
 Without --cluster, the benchmark creates a bundle from the archives of --image, deploys the profile one-machine with a
 separate state folder, and destroys it at the end. Every call measures what is missing of the pairs in --folder, so the
-pairs can be measured in several calls: an interrupted campaign is resumed, a complete one is not measured again.
-Requires root.
+pairs can be measured in several calls: an interrupted campaign is resumed, a complete one is not measured again. A
+folder with pairs of other networks or payloads is refused. Requires root.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from k8sdds.analysis.statistics import Estimate, linear_mean
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.grouping import Row
 from k8sdds.system.paths import shared
 
@@ -117,16 +117,39 @@ def measure(folder: Path, testbed: str, options: Any, seed: int, environment: di
     if folder.exists():
         k8sdds("run", "--resume", str(folder), environment=environment)
         return
-    what = {"networks": [BASELINE, *options.network], "payload_bytes": options.payload}
+    what = measured_cases(options)
     sweeps = [{"test": ["throughput", "latency"], **what}, {"test": "paced", "rate": RATE, **what}]
     campaign = {
         "name": "lab-cluster", "baseline": BASELINE, "repetitions": 1, "duration_s": options.seconds,
         "warmup_s": options.seconds / 4, "sweeps": sweeps,
     }  # fmt: skip
-    file = folder.with_suffix(".yaml")
+    file = campaign_file(folder)
     file.write_text(json.dumps(campaign))
     command = ("run", str(file), "--testbed", testbed, "--output", str(folder), "--seed", str(seed))
     k8sdds(*command, environment=environment)
+
+
+def measured_cases(options: Any) -> dict[str, list[Any]]:
+    """Return the networks and payloads of each sweep."""
+    return {"networks": [BASELINE, *options.network], "payload_bytes": list(options.payload)}
+
+
+def campaign_file(folder: Path) -> Path:
+    """Return the file with the campaign of a run folder."""
+    return folder.with_name(f"{folder.name}.yaml")
+
+
+def require_same_cases(folders: Sequence[Path], options: Any) -> None:
+    """Refuse run folders whose campaigns have other networks or payloads, also if they are incomplete."""
+    for folder in (folder for folder in folders if folder.exists()):
+        sweeps = json.loads(campaign_file(folder).read_text())["sweeps"]
+        for key, wanted in measured_cases(options).items():
+            stored = sorted({value for sweep in sweeps for value in sweep[key]})
+            if stored != sorted(set(wanted)):
+                raise InputError(
+                    f"{folder} has the {key} {', '.join(map(str, stored))}, not {', '.join(map(str, wanted))}",
+                    "use another --folder, or the same --network and --payload as before",
+                )
 
 
 def is_complete(folder: Path) -> bool:
@@ -369,6 +392,7 @@ def main() -> int:
     folder: Path = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     schedule = common.interleave(options.pairs, [TESTBEDS], options.seed)
+    require_same_cases([folder / f"{name}-{i}" for i, name in schedule], options)
     missing = [pair for pair in schedule if not is_complete(folder / f"{pair[1]}-{pair[0]}")]
     if missing:
         with cluster(options.cluster, options.image) as (deployed, environment):

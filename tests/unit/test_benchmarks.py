@@ -21,7 +21,7 @@ import common
 import lab_cluster
 import packet_cost
 
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.testbeds.lab.plan import make_plan
 from tests.run_folders import Plan, make
 
@@ -80,6 +80,43 @@ def test_run_folders_of_one_repetition_are_pooled_and_compared_in_pairs(tmp_path
     # A repetition without a partner has no difference.
     alone = lab_cluster.difference({0: 1.0, 1: 5.0}, {0: 3.0, 2: 7.0})
     assert alone and (alone.n, alone.value) == (1, -2.0)
+
+
+@pytest.mark.parametrize(
+    ("networks", "payloads", "refused"),
+    [
+        (("kube-router", "flannel-vxlan"), [1024, 64], None),
+        (
+            ("flannel-vxlan", "kube-router", "cilium-vxlan"),
+            [64, 1024],
+            "networks flannel-vxlan, host, kube-router",
+        ),
+        (("flannel-vxlan",), [64, 1024], "networks flannel-vxlan, host, kube-router"),
+        (("flannel-vxlan", "kube-router"), [64], "payload_bytes 64, 1024, not 64"),
+    ],
+)
+def test_pairs_of_other_networks_or_payloads_are_refused(
+    networks: tuple[str, ...],
+    payloads: list[int],
+    refused: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "lab-0"
+
+    def options(networks: tuple[str, ...], payloads: list[int]) -> argparse.Namespace:
+        return argparse.Namespace(network=networks, payload=payloads, seconds=1)
+
+    monkeypatch.setattr(lab_cluster, "k8sdds", lambda *_, **__: folder.mkdir())
+    lab_cluster.measure(folder, "lab", options(("flannel-vxlan", "kube-router"), [64, 1024]), 1, {})
+    # A run folder that does not exist yet is measured as requested, whatever was attempted before.
+    (tmp_path / "cluster-0.yaml").write_text("not read")
+    folders = [folder, tmp_path / "cluster-0"]
+    if refused is None:
+        lab_cluster.require_same_cases(folders, options(networks, payloads))
+    else:
+        with pytest.raises(InputError, match=refused):
+            lab_cluster.require_same_cases(folders, options(networks, payloads))
 
 
 @pytest.mark.parametrize("subscribers", [1, 3])

@@ -74,7 +74,7 @@ class Lab(Testbed):
     ) -> tuple[Experiment, list[str]]:
         """Choose an engine for each network that this machine supports, and offloads.
 
-        Removes no networks, and without root `users: other`.
+        Without root, `users: other` is removed. Networks are never removed.
         """
         experiment = networks.with_engines(experiment, kernel_features.available)
         experiment = outage.with_forwarders(experiment)
