@@ -333,7 +333,7 @@ class WorkloadSettings(Strict):
         default=1,
         ge=1,
         le=2,
-        description="discovery servers of Fast DDS in the lab, of which each participant knows all. `placement` calls"
+        description="discovery servers of Fast DDS in the lab. Each participant knows all of them. `placement` calls"
         " the second one `discovery1`. On clusters, there are always two",
     )
     receive_mode: Annotated[

@@ -28,7 +28,7 @@ KINDS = ("Service", "StatefulSet")
 
 
 def problems(cells: Iterable[Cell], prepared: str | None) -> list[Problem]:
-    """Return what cells need of their servers that those of the prepared namespace do not have; none without one."""
+    """Return why cells cannot use the servers of a prepared namespace. Without one, the list is empty."""
     if prepared is None:
         return []
     cells = list(cells)

@@ -23,7 +23,7 @@ def admit(sandbox: Sandbox) -> None:
 
 
 def paths(inputs: Inputs) -> ParticipantPaths:
-    """Return paths from the working folder of a participant, which it may use whoever owns the folders above it."""
+    """Return paths relative to the working folder of a participant: it possibly cannot open the folders above."""
     return ParticipantPaths(
         str(PROGRAM), Path(), inputs.placed(lambda kind, file: Path(f"{kind}-{file.name}"))
     )

@@ -1,4 +1,4 @@
-"""Test CPU limits on a machine with cgroup v2 alone, which Debian's kernel in a virtual machine is."""
+"""Test CPU limits on a machine with only cgroup v2: a virtual machine with Debian's kernel."""
 
 from __future__ import annotations
 
