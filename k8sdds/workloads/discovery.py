@@ -216,12 +216,8 @@ class Discovery(Workload):
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
         reports, fleet = _reports(outputs), self._fleet(outputs.trial.cell)
         in_pod = fleet.of(1)
-        if fleet.restarts_server and not _restarted_in_time(outputs, fleet):
-            return Reason(
-                "no-outage",
-                f"the discovery server was not killed and started again in the {fleet.ahead_s:g} s before the late"
-                " member started: set a longer late_s",
-            )
+        if fleet.restarts_server and (missed := _missed_restart(outputs, fleet)):
+            return Reason("no-outage", missed)
         for participant, own in reports.items():
             if sum(one.members for one in own if not one.killed) != in_pod:
                 return Reason("no-report", f"{participant} did not report all members of its processes")
@@ -297,17 +293,24 @@ def length_s(options: DiscoveryOptions, after_s: float) -> float:
     return max(options.change_s or 0, options.start_s) + options.ahead_s + after_s + options.steady_s
 
 
-def _restarted_in_time(outputs: TrialOutputs, fleet: Fleet) -> bool:
-    """Return whether the discovery server was killed and started again before the late member was to start.
+def _missed_restart(outputs: TrialOutputs, fleet: Fleet) -> str | None:
+    """Return why the discovery server was not restarted before the late member was to start; None if it was.
 
-    On clusters, when it was is known by the clock of the first subscriber's machine. All started at the same time.
+    On clusters, the moments of the restart are by the clock of the first subscriber's machine. All participants
+    started at the same time.
     """
     restart = arrivals.interruption(outputs.folder)
+    if restart is None:
+        return "the trial ended before the discovery server was killed and started again"
     interval = outputs.meters_of(FIRST_SUBSCRIBER).get("interval") or {}
     start_ns: int | None = interval.get("start_monotonic_ns")
-    if restart is None or start_ns is None:
-        return False
-    return restart.repaired_us < start_ns / 1000 + fleet.changed_at_s(outputs.trial.duration_s) * 1e6
+    late_s = fleet.changed_at_s(outputs.trial.duration_s)
+    if start_ns is not None and restart.repaired_us < start_ns / 1000 + late_s * 1e6:
+        return None
+    return (
+        f"the discovery server was not killed and started again in the {fleet.ahead_s:g} s before the late member"
+        " started: set a longer late_s"
+    )
 
 
 def _reports(outputs: TrialOutputs) -> dict[Participant, list[FleetProcess]]:

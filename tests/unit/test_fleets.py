@@ -107,6 +107,8 @@ def test_a_late_member_starts_after_its_server_was_restarted(
         assert record["valid"] and record["outage_s"] == 0.25
     else:
         assert record["reason"].startswith("no-outage")
+        assert ("trial ended" in record["reason"]) == (killed_s is None)
+        assert ("set a longer late_s" in record["reason"]) == (killed_s is not None)
 
 
 def test_members_that_nobody_found_are_named(recording: Recording) -> None:
