@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from k8sdds.model.axis import Axis, axes
+from k8sdds.model.trial import Cell
+from k8sdds.perftest.command import Fleet
 from k8sdds.workloads.capacity import Capacity
 from k8sdds.workloads.discovery import Discovery
 from k8sdds.workloads.fleet_capacity import FleetCapacity
@@ -39,6 +41,7 @@ __all__ = [
     "find",
     "of_metric",
     "of_mode",
+    "restarted_fleet",
     "tool_packages",
     "trials_with",
 ]
@@ -79,6 +82,12 @@ OPTIONS: dict[str, Axis] = {
 def find(name: str) -> Workload:
     """Return the workload of a cell. Experiments are checked for unknown names when they are loaded."""
     return WORKLOADS[name]
+
+
+def restarted_fleet(cell: Cell) -> Fleet | None:
+    """Return the fleet of a cell whose discovery server is restarted during a trial; None for other cells."""
+    fleet = find(cell.test).load(cell).fleet
+    return fleet if fleet is not None and fleet.restarts_server else None
 
 
 def of_metric(metric: str, measured: Collection[str] = ()) -> str:

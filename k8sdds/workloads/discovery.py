@@ -112,14 +112,19 @@ class DiscoveryOptions(Strict):
     def _is_consistent(self) -> DiscoveryOptions:
         if self.change_s is not None and self.change == "none":
             raise mistake("there is no change: leave it out, or set change", "change_s")
-        if self.late_s is not None and self.change != "restart-server":
+        if self.late_s is not None and not self.restarts_server:
             raise mistake("has no effect without `change: restart-server`", "late_s")
         return self
 
     @property
+    def restarts_server(self) -> bool:
+        """Whether the discovery server is killed and starts again."""
+        return self.change == "restart-server"
+
+    @property
     def ahead_s(self) -> float:
         """How long before the changed members start the discovery server is killed; 0: never."""
-        return (self.late_s or LATE_S) if self.change == "restart-server" else 0
+        return (self.late_s or LATE_S) if self.restarts_server else 0
 
 
 class Discovery(Workload):
@@ -156,10 +161,9 @@ class Discovery(Workload):
                 return f"members of a fleet send no samples, and have no {name}: leave it out"
         if options.start_s and options.change != "none" and (options.change_s or 0) < options.start_s:
             return f"change needs all members to have started: set change_s to {options.start_s:g} or more"
-        restarts_server = options.change == "restart-server"
-        if restarts_server and cell.discovery != SERVER:
+        if options.restarts_server and cell.discovery != SERVER:
             return "without a discovery server, none can restart: set `discovery: server`"
-        if restarts_server and cell.link.outages:
+        if options.restarts_server and cell.link.outages:
             return "restart-server is the only failure of a trial: leave out `outages` of the link"
         return None
 

@@ -147,9 +147,8 @@ class Attempt:
         """Return what fails in the trial, apart from links; None if nothing does."""
         cell, parts = self._trial.cell, self._parts
         client, servers = parts.namespace.client, parts.discovery.pod_patterns([cell])
-        fleet = workloads.find(cell.test).load(cell).fleet
         failure: Failure
-        if fleet and fleet.restarts_server:
+        if fleet := workloads.restarted_fleet(cell):
             after_s = fleet.change_at_s(self._trial.duration_s)
             failure = RestartedServers(
                 min(parts.discovery.pods.values(), default=""), after_s, 0, client, servers

@@ -33,7 +33,7 @@ def problems(cells: Iterable[Cell], prepared: str | None) -> list[Problem]:
         return []
     cells = list(cells)
     found = []
-    if any(fleet.restarts_server for cell in cells if (fleet := workloads.find(cell.test).load(cell).fleet)):
+    if any(map(workloads.restarted_fleet, cells)):
         why = f"restart-server: k8sdds restarts only servers that it created, not those of {prepared}"
         found.append(Problem(why, "use another change, or measure without --namespace", input=True))
     elsewhere = {

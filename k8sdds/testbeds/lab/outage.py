@@ -184,13 +184,11 @@ KINDS: dict[str, type[Failure]] = {
 def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> Interrupter | None:
     """Return what fails during a trial, or None."""
     emulator, cell = lab_network.emulator, trial.cell
-    workload = workloads.find(cell.test)
-    fleet = workload.load(cell).fleet
-    if fleet and fleet.restarts_server:
+    if fleet := workloads.restarted_fleet(cell):
         return ServerFailure(lab_network, folder, DISCOVERY_SERVER.name, fleet.change_at_s(trial.duration_s))
     if emulator is None:
         return None
-    if not workload.interrupts_links:
+    if not workloads.find(cell.test).interrupts_links:
         found = cell.link.outage_phases(trial.duration_s)
         return LinkOutages(emulator, ALL_LINKS, found) if found else None
     options = outage.options_of(cell)
