@@ -74,3 +74,12 @@ def test_a_discovery_server_is_pulled_with_the_login(client: Client) -> None:
         servers.provide(cell)
     assert client.created["StatefulSet"]["spec"]["template"]["spec"]["imagePullSecrets"] == SECRET
     assert set(client.created) == {"Service", "StatefulSet"} and "use --image-login" in error.value.remedy
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_only_servers_that_trials_restart_share_their_process_ids(client: Client, restarts: bool) -> None:
+    cell = Cell(network="unknown", test="latency", payload_bytes=1024, middleware="zenoh", discovery="server")
+    with pytest.raises(PrerequisiteError, match="is ready after"):
+        DiscoveryServers(namespace(client), IMAGE, restarts=restarts).provide(cell)
+    pod = client.created["StatefulSet"]["spec"]["template"]["spec"]
+    assert pod.get("shareProcessNamespace", False) == restarts

@@ -68,6 +68,8 @@ class DiscoveryServers:
     tolerations: Sequence[dict[str, str]] = ()
     nodes: Sequence[NodeInfo] | None = None
     """Those that can run pods; None if they are not known."""
+    restarts: bool = False
+    """Whether trials kill the servers in their pods."""
     _statefulsets: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By name of the service, which middlewares may share."""
     pods: dict[str, str] = field(default_factory=dict)
@@ -104,8 +106,9 @@ class DiscoveryServers:
             manifest["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self.namespace.campaign
         (statefulset,) = (manifest for manifest in needed if manifest["kind"] == "StatefulSet")
         pod = statefulset["spec"]["template"]["spec"]
-        # So that a trial can kill the server in its pod.
-        pod["shareProcessNamespace"] = True
+        if self.restarts:
+            # Otherwise, the server is process 1, which commands in its container cannot kill.
+            pod["shareProcessNamespace"] = True
         self.namespace.pull_with_login(pod)
         objects.create(self.namespace.client, needed)
         return statefulset

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from k8sdds import middleware, versions
+from k8sdds import middleware, versions, workloads
 from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, ApiError
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
@@ -64,7 +64,8 @@ class ClusterSession(Session):
         memory = memory_bytes(trial.cell for trial in trials)
         self._pods = PodPool(namespace, image, memory, volumes(trials), tolerated)
         self._probes = NodeProbes(namespace, with_host, image, tolerated)
-        self._discovery = DiscoveryServers(namespace, selected.image, tolerated, self._nodes)
+        restarts = any(workloads.restarted_fleet(trial.cell) for trial in trials)
+        self._discovery = DiscoveryServers(namespace, selected.image, tolerated, self._nodes, restarts)
         self._fingerprints = Fingerprints(self._pods, self._probes)
         self._verifier = PathVerifier(
             self._pods,
