@@ -77,6 +77,8 @@ class Footprint:
     """Tunnels that the kernel's module creates, such as `tunl0`: addresses in the pod range are removed from them."""
     files: tuple[str, ...] = ()
     """Files and folders that only the network uses."""
+    saved_sysctls: tuple[tuple[str, str], ...] = ()
+    """(file, sysctl): the agent saves the previous value of this sysctl in this file, which is below `files`."""
     iptables_chains: tuple[str, ...] = ()
     """Chains in any table of iptables and ip6tables, nft and legacy."""
     iptables_rules: tuple[str, ...] = ()

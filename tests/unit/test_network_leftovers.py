@@ -1,6 +1,7 @@
 """Finding and removing what networks leave on a node, on recorded and generated output of the probe."""
 
 import json
+import subprocess
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from k8sdds.deploy.network_install import cluster_install, read_manifests
 from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.deploy.network_switch.footprint import NetworkLeftover
 from k8sdds.deploy.network_switch.node_state import NodeState
-from k8sdds.networks.cluster_install import images
+from k8sdds.networks.cluster_install import container, find, images
 
 RECORDED = Path(__file__).parent / "recorded"
 PODS = IPv4Network("10.244.0.0/16")
@@ -123,6 +124,42 @@ def test_only_programs_that_a_network_needs_are_reported_as_missing() -> None:
 def test_an_empty_state_has_no_leftovers() -> None:
     assert leftovers("") == [] and node_state.parse("") == NodeState()
     assert footprint.removal_script([]).splitlines()[1:] == [":"]
+
+
+@pytest.mark.parametrize(
+    ("saved", "restored"), [("0\n", "-qw net.netfilter.nf_conntrack_acct=0\n"), ("", "")]
+)
+def test_a_saved_sysctl_is_restored_before_its_file_is_removed(
+    saved: str, restored: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "calico"
+    folder.mkdir()
+    (folder / "nf_conntrack_acct").write_text(saved)
+    found = leftovers("file\t/var/lib/calico\nfile\t/run/calico", "calico-bgp")
+    assert describe(found) == ["file /run/calico", "file /var/lib/calico"]
+    script = footprint.removal_script([found[1]]).replace("/var/lib/calico", str(folder))
+    done = subprocess.run(
+        ["sh", "-e"], input=f'sysctl() {{ echo "$@"; }}\n{script}', text=True, capture_output=True, timeout=60
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (restored, "", 0)
+    assert not folder.exists()
+    assert "sysctl" not in footprint.removal_script([found[0]])
+
+
+def test_a_machine_that_leaves_its_cluster_gets_its_sysctls_back_first() -> None:
+    script = footprint.purge_script()
+    for file, sysctl in [pair for each in footprint.footprints() for pair in each.saved_sysctls]:
+        line = f'[ ! -s {file} ] || sysctl -qw {sysctl}="$(cat {file})" || :\n'
+        assert 0 < script.find(line) < script.index("rm -rf ")
+
+
+def test_the_agent_of_calico_saves_the_sysctl_where_it_is_restored_from() -> None:
+    agent = container(find(read_manifests("calico"), "DaemonSet", "calico"), "calico-node")
+    ((file, sysctl),) = cluster_install("calico-bgp").footprint.saved_sysctls
+    path = f"/proc/sys/{sysctl.replace('.', '/')}"
+    saving = f'saved={file}\n[ -s "$saved" ] || cat {path} >"$saved"\nexec start_runit\n'
+    assert agent["args"] == [saving]
+    assert agent["lifecycle"]["preStop"]["exec"]["command"][-1] == f"cat {file} >{path}"
 
 
 OWN_PLUGINS = (

@@ -101,6 +101,8 @@ def removal_script(items: Sequence[NetworkLeftover]) -> str:
     """Return a shell script for root that removes exactly these leftovers, as far as they still exist."""
     by_kind = grouped(items, lambda leftover: leftover.kind)
     lines = ["PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH"]
+    # Before the files, which contain the values.
+    lines += _sysctl_restoration([leftover.arguments[0] for leftover in by_kind.get("file", [])])
     # The CNI configuration first: without it no new pod joins the network.
     lines += [f"rm -rf -- {shlex.quote(leftover.arguments[0])}" for leftover in by_kind.get("file", [])]
     lines += _iptables_removal(by_kind.get("rule", []), by_kind.get("chain", []))
@@ -135,17 +137,18 @@ def removal_script(items: Sequence[NetworkLeftover]) -> str:
 
 
 def purge_script() -> str:
-    """Return shell commands that remove the links and files of all networks by name.
+    """Return shell commands that remove the links and files of all networks by name, and restore their sysctls.
 
     For a machine that leaves its cluster and runs no agent. Otherwise these would keep pod addresses that the next
     cluster assigns again.
     """
     links = "|".join(sorted({name for footprint in footprints() for name in footprint.links}))
-    files = " ".join(sorted({path for footprint in footprints() for path in footprint.files}))
+    files = sorted({path for footprint in footprints() for path in footprint.files})
+    sysctls = "".join(f"{line}\n" for line in _sysctl_restoration(files))
     return (
         f"for link in /sys/class/net/*; do\n  case ${{link##*/}} in\n    {links})\n"
         "      ip link delete ${link##*/} 2>/dev/null || : ;;\n  esac\ndone\n"
-        f"rm -rf {files}"
+        f"{sysctls}rm -rf {' '.join(files)}"
     )
 
 
@@ -269,6 +272,19 @@ def _is_subnet(text: str, networks: Sequence[Subnet]) -> bool:
 
 
 # -- removing ------------------------------------------------------------------------------------------------
+
+
+def _sysctl_restoration(removed: Sequence[str]) -> list[str]:
+    """Return the commands that restore the sysctls whose previous values are saved below these paths.
+
+    An agent restores them only if Kubernetes stops it, not if it was killed.
+    """
+    saved = {pair for footprint in footprints() for pair in footprint.saved_sysctls}
+    return [
+        f'[ ! -s {file} ] || sysctl -qw {sysctl}="$(cat {file})" || :'
+        for file, sysctl in sorted(saved)
+        if any(file.startswith(f"{path}/") for path in removed)
+    ]
 
 
 def _iptables_removal(rules: list[NetworkLeftover], chains: list[NetworkLeftover]) -> list[str]:

@@ -49,6 +49,7 @@ _FOOTPRINT = Footprint(
         "/etc/cni/net.d/10-calico.conflist", "/etc/cni/net.d/calico-kubeconfig", "/var/lib/calico", "/run/calico",
         "/opt/cni/bin/calico", "/opt/cni/bin/calico-ipam", f"/var/lib/cni/results/{CNI_NAME}-*",
     ),
+    saved_sysctls=(("/var/lib/calico/nf_conntrack_acct", "net.netfilter.nf_conntrack_acct"),),
     iptables_chains=("cali-*",),
     iptables_rules=(r'--comment "?cali:',),
     ip_sets=("cali40*", "cali4t*"),
