@@ -1,4 +1,4 @@
-"""Replace the network of the cluster by one whose real daemon is built from source, and later restore it.
+"""Replace the network of the cluster by one whose real daemon runs from an archive of its image, and later restore it.
 
 Nothing on a node may have changed afterwards.
 """

@@ -19,7 +19,7 @@ from tests.cluster.switched import (
     switched_to,
 )
 from tests.clusters import Deployed
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
 pytestmark = pytest.mark.long
 PLUGINS = "cd /opt/cni/bin && find . -type f ! -name 'calico*' -exec sha256sum {} + | sort"
@@ -60,6 +60,7 @@ def profile(one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) -> 
 def switched(request: pytest.FixtureRequest, one_machine: Deployed, profile: Path) -> Iterator[Installed]:
     """Switch the cluster from flannel-vxlan to Calico, and at the end back. Nothing on a node may have changed."""
     plugins = one_machine.k8sdds("nodes", "exec", f"{one_machine.name}/control", "--", "sh", "-c", PLUGINS)
+    assert plugins.returncode == 0 and plugins.stdout, plugins.stderr
     with switched_to(
         one_machine, profile, lambda: switch_by_command(one_machine, profile, request.param)
     ) as cluster:
@@ -75,7 +76,7 @@ def test_the_agent_connects_all_nodes(switched: Installed) -> None:
         assert len({route["gateway"] for route in routes}) == len(cluster.cluster.nodes) - 1
     assert cluster.exec("on-worker1", "cat", "/sys/class/net/eth0/mtu").strip() == str(switched.mtu_bytes)
     # The plugins of the nodes were not replaced by those of the image.
-    assert cluster.inside("control", "sh", "-c", PLUGINS) == switched.plugins_before != ""
+    assert cluster.inside("control", "sh", "-c", PLUGINS) == switched.plugins_before
 
 
 def test_network_policies_are_enforced(switched: Installed) -> None:
@@ -83,9 +84,8 @@ def test_network_policies_are_enforced(switched: Installed) -> None:
 
 
 def test_a_campaign_measures_it(switched: Installed, tmp_path: Path) -> None:
-    settings = {"name": "c", "repetitions": 1, "duration_s": 1, "warmup_s": 0.2}
-    sweep = {"networks": [switched.network], "test": ["throughput", "latency"], "payload_bytes": [64, 8192]}
-    text = json.dumps({**settings, "baseline": switched.network, "sweeps": [sweep]})
+    sweep = f"{{networks: {switched.network}, test: [throughput, latency], payload_bytes: [64, 8192]}}"
+    text = experiment(f"  - {sweep}\n", baseline=switched.network)
     cluster = switched.cluster.cluster
     tunnel = ("VXLAN", 50, 1450) if switched.has_tunnel else ("none", 0, 1500)
     for record in measured(cluster.k8sdds, tmp_path, text, "--testbed", cluster.name):

@@ -25,7 +25,7 @@ from tests.cluster.switched import (
 )
 from tests.cluster.test_killed_parts import survives
 from tests.clusters import Deployed
-from tests.measuring import measured
+from tests.measuring import experiment, measured
 
 pytestmark = pytest.mark.long
 NETWORKS, ENGINES = ("cilium-vxlan", "cilium-native"), ("kube-proxy-replacement", "kube-proxy")
@@ -66,8 +66,8 @@ class Installed:
 
     def campaign(self, folder: Path, **sweep: Any) -> list[dict[str, Any]]:
         """Measure one sweep on the network, and return the last attempts, which must all be valid."""
-        settings = {"repetitions": 1, "duration_s": 1, "warmup_s": 0.2, "baseline": self.network}
-        text = json.dumps({"name": "c", **settings, "sweeps": [{"networks": [self.choice], **sweep}]})
+        sweeps = f"  - {json.dumps({'networks': [self.choice], **sweep})}\n"
+        text = experiment(sweeps, baseline=self.network)
         return measured(self.cluster.cluster.k8sdds, folder, text, "--testbed", self.cluster.cluster.name)
 
 
