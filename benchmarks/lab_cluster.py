@@ -268,6 +268,10 @@ def excludes_0(estimate: Estimate | None) -> bool:
 def add_tables(report: common.Report, folder: Path, options: Any) -> None:
     """Add the tables and the data of the complete pairs to the report."""
     pairs = [i for i in range(options.pairs) if all(is_complete(folder / f"{name}-{i}") for name in TESTBEDS)]
+    if not pairs:
+        raise PrerequisiteError(
+            f"no pair in {folder} is complete", "start the benchmark again to resume them"
+        )
     both = {name: Measured([folder / f"{name}-{i}" for i in pairs]) for name in TESTBEDS}
     kernels = {name: "one kernel" if item.one_kernel else "several kernels" for name, item in both.items()}
     testbeds = [f"{name}: {kernels[name]}, load average {item.load()}" for name, item in both.items()]
@@ -387,6 +391,8 @@ def main() -> int:
         help="folder of the run folders [runs/lab-cluster]",
     )
     options = common.parse(parser)
+    if BASELINE in (options.network or ()):
+        parser.error(f"--network {BASELINE}: every pair measures it as the baseline; name other networks")
     options.network, options.payload = options.network or NETWORKS, options.payload or PAYLOADS
     report = common.Report("lab_cluster", options)
     folder: Path = options.folder.absolute()

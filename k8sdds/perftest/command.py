@@ -42,7 +42,8 @@ class Fleet:
     super_client: bool = False
     """Whether its members get all that a discovery server knows."""
     ahead_s: float = 0
-    """How long before these start the discovery server is killed, which then starts again; 0: it is not killed."""
+    """How long before the changed publishers start the discovery server is killed. It then starts again. 0: it is not
+    killed."""
 
     def change_at_s(self, duration_s: float) -> float:
         """Return when the change is in a trial of this length."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import combinations_with_replacement
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -117,6 +118,20 @@ def test_pairs_of_other_networks_or_payloads_are_refused(
     else:
         with pytest.raises(InputError, match=refused):
             lab_cluster.require_same_cases(folders, options(networks, payloads))
+
+
+def test_lab_cluster_needs_a_complete_pair(tmp_path: Path) -> None:
+    with pytest.raises(PrerequisiteError, match=r"no pair in .* is complete"):
+        lab_cluster.add_tables(Mock(), tmp_path, Mock(pairs=2))
+
+
+def test_lab_cluster_refuses_its_baseline_as_a_network(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["lab_cluster.py", "--network", "host"])
+    with pytest.raises(SystemExit):
+        lab_cluster.main()
+    assert "--network host: every pair measures it as the baseline" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("subscribers", [1, 3])

@@ -229,9 +229,15 @@ def test_what_no_fleet_can_have_is_refused(
     assert message in (contradictions.unsupported(cell(options, **values)) or "")
 
 
-@pytest.mark.parametrize("options", [{"change_s": 3}, {"change": "late", "late_s": 3}])
-def test_times_of_other_changes_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="change"):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"change_s": 3}, "there is no change"),
+        ({"change": "late", "late_s": 3}, "has no effect without `change: restart-server`"),
+    ],
+)
+def test_times_of_other_changes_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         DiscoveryOptions(**options)
 
 
