@@ -13,6 +13,12 @@ are pooled, and differences are paired:
   facts      what each campaign observed of a network: MTU, rules of the packet filters and those that packets
              match, connection tracking; and the times with host
 
+The cluster has one pod network at a time. With several, host is measured in random order with the others, while the
+network before it is installed, or that of the cluster. The agent of that network can change host: with Cilium it takes
+1.27 times as long as in the lab (docs/reference/networks.md), which changes all overheads of this pair. With one
+network, host is always measured while it is installed. Measure networks that change host in calls of their own, with
+other folders.
+
 Without --cluster, the benchmark creates a bundle from the archives of --image, deploys the profile one-machine with a
 separate state folder, and destroys it at the end. Every call measures what is missing of the pairs in --folder, so the
 pairs can be measured in several calls: an interrupted campaign is resumed, a complete one is not measured again. A
