@@ -95,10 +95,10 @@ class FastDDS(K8sddsPerftest):
         return super().unsupported(cell)
 
     @override
-    def service_command(self, address: str, number: int = 0) -> list[str]:
+    def service_command(self, address: str, index: int = 0) -> list[str]:
         assert SERVER.program is not None
         # Servers of one node can have one address.
-        return [SERVER.program, "-i", str(number), "-l", address, "-p", str(SERVER.port + number)]
+        return [SERVER.program, "-i", str(index), "-l", address, "-p", str(SERVER.port + index)]
 
     @override
     def ports(self, domain: int, processes: int, discovery: str) -> Ports:

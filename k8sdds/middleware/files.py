@@ -63,7 +63,7 @@ def profile(name: str, suffix: str, program: str) -> Path:
 
 def checksum(path: str, check: Callable[[bytes, str], None]) -> str:
     """Return the SHA-256 of a configuration file. `check` receives its content, and its name for messages."""
-    with reading.named_by("middleware_config", path, "name a file, relative to the experiment"):
+    with reading.explaining_file("middleware_config", path, "name a file, relative to the experiment"):
         content = reading.data(path, MAX_BYTES)
     check(content, f"middleware_config: {path}")
     return hashlib.sha256(content).hexdigest()

@@ -106,10 +106,10 @@ class Middleware(Program, Protocol):
         """Whether a publisher may drop samples instead of sending them, so that none may arrive over perfect links."""
         return False
 
-    def service_command(self, address: str, number: int = 0) -> list[str]:
-        """Return the command line of a discovery service of a number that listens on an address in the lab.
+    def service_command(self, address: str, index: int = 0) -> list[str]:
+        """Return the command line of the `index`-th discovery server, which listens on an address in the lab.
 
-        Empty if the service has no program for the lab.
+        Empty if the server has no program for the lab.
         """
         return []
 

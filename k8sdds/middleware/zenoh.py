@@ -167,7 +167,7 @@ class Zenoh(K8sddsPerftest):
         return [endpoints[one.name] for one in cell.participants if participant.subscribes and one.publishes]
 
     @override
-    def service_command(self, address: str, number: int = 0) -> list[str]:
+    def service_command(self, address: str, index: int = 0) -> list[str]:
         """Return the command line of a router that forwards samples of both transports, and does nothing else."""
         own = host_and_port(address, ROUTER.port)
         return [

@@ -125,7 +125,7 @@ def files_of(link: Strict) -> list[FromFile]:
 
 def _read(file: str, kind: type[FromFile]) -> tuple[str, Any]:
     """Return the SHA-256 and the values of a file."""
-    with reading.named_by("link", file, "name a file, relative to the file with the link"):
+    with reading.explaining_file("link", file, "name a file, relative to the file with the link"):
         content = reading.data(file, reading.MAX_BYTES)
         parsed = PARSERS[kind](content.decode("utf-8"))
         _require_count(len(parsed))

@@ -143,7 +143,9 @@ def text(period_us: int, samples: Iterable[tuple[int, int]], comments: Sequence[
 def read(file: str) -> tuple[str, Schedule]:
     """Return the SHA-256 and the content of a file, which is parsed once while it does not change."""
     remedy = "name a file, relative to the file that names it"
-    with reading.named_by("schedule", file, remedy, "correct the file (its format: k8sdds docs perftest)"):
+    with reading.explaining_file(
+        "schedule", file, remedy, "correct the file (its format: k8sdds docs perftest)"
+    ):
         status = os.stat(file)
         if not stat.S_ISREG(status.st_mode):
             raise InputError(f"schedule: {reading.escaped(file)}: it is not a regular file", "name a file")

@@ -53,9 +53,9 @@ class Participant:
 
     @property
     def name(self) -> str:
-        """The name of its pod, folder and JSON key: `pub0`, `sub3`, `discovery`; then `discovery1`."""
-        alone = not self.index and self.role in ("discovery", "standby")
-        return self.short_role if alone else f"{self.short_role}{self.index}"
+        """The name of its pod, folder and JSON key: `pub0`, `sub3`, `discovery`; `discovery1` is the second server."""
+        unnumbered = not self.index and self.role in ("discovery", "standby")
+        return self.short_role if unnumbered else f"{self.short_role}{self.index}"
 
     @property
     def short_role(self) -> str:

@@ -334,7 +334,7 @@ class WorkloadSettings(Strict):
         ge=1,
         le=2,
         description="discovery servers of Fast DDS in the lab. Each participant knows all of them. `placement` calls"
-        " the second one `discovery1`. On clusters, there are always two",
+        " the second one `discovery1`. On clusters, two always run, and this is 1",
     )
     receive_mode: Annotated[
         ReceiveMode,

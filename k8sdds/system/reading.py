@@ -118,10 +118,10 @@ def text(path: Path | str, max_bytes: int = MAX_BYTES, remedy: str = "") -> str:
 
 
 @contextlib.contextmanager
-def named_by(key: str, path: Path | str, remedy: str, correct: str = "") -> Iterator[None]:
-    """Explain why a file that a key names cannot be read, or with ValueError, what is wrong with its content.
+def explaining_file(key: str, path: Path | str, remedy: str, correct: str = "") -> Iterator[None]:
+    """Turn errors within a `with` block into InputError that names a key and its file.
 
-    `remedy` is for a file that cannot be read, and `correct` for its content, if that is another one.
+    `remedy` is for a file that cannot be read, and `correct` for its content (ValueError), if that is another one.
     """
     try:
         yield
