@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -17,9 +18,10 @@ from kubernetes.stream import ws_client
 
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.kubernetes.exec_stream import CommandResult, ExecStream
-from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster import installed
-from k8sdds.testbeds.cluster.failures import ReplacedPods
+from k8sdds.system.errors import PartFailed, PrerequisiteError
+from k8sdds.testbeds.cluster import attempt, failures, installed
+from k8sdds.testbeds.cluster.attempt import Attempt
+from k8sdds.testbeds.cluster.failures import ReplacedPods, RestartedServers
 from k8sdds.testbeds.cluster.watch import NeededPods
 from tests.unit.test_kubeconfig import GOOD
 
@@ -166,6 +168,79 @@ def test_an_interrupted_outage_does_not_wait_for_what_failed(for_s: float, tmp_p
             time.sleep(0.3)
             raise KeyboardInterrupt
     assert time.monotonic() - began < 5
+
+
+class Killing:
+    """A stream of the command that kills a server."""
+
+    def __init__(self, result: CommandResult) -> None:
+        self.result = result
+
+    def __enter__(self) -> Killing:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def wait(self, end: float) -> CommandResult:
+        return self.result
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "why"),
+    [
+        (0, b"", ""),
+        (137, b"", ""),
+        (1, b"", ""),
+        (1, b"kill: Operation not permitted\n", "kill: Operation not permitted"),
+        (127, b"", "exit code 127"),
+    ],
+)
+def test_a_server_that_cannot_be_killed_is_reported(
+    code: int, stderr: bytes, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "ExecStream", lambda *_: Killing(CommandResult(code, b"", stderr)))
+    servers = RestartedServers("", 0, 0, client_for("http://127.0.0.1:1", tmp_path), ["n/server-0"])
+    if not why:
+        servers._stop("n", "server-0")
+        return
+    with pytest.raises(PrerequisiteError, match=f"cannot kill the server in pod n/server-0: {why}"):
+        servers._stop("n", "server-0")
+
+
+@pytest.mark.parametrize("clean_up_fails", [False, True])
+@pytest.mark.parametrize("error", [None, PartFailed("pod sub0: lost"), KeyboardInterrupt()])
+def test_what_failed_is_cleaned_up_after_an_attempt_that_was_not_interrupted(
+    error: BaseException | None, clean_up_fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[object] = []
+
+    def measured(*_: object) -> str:
+        if error:
+            raise error
+        return "measured"
+
+    def clean_up() -> None:
+        steps.append("cleaned up")
+        if clean_up_fails:
+            raise PrerequisiteError("not ready again")
+
+    failure = SimpleNamespace(clean_up=clean_up, deleted={"n/server-0"})
+    ran = object.__new__(Attempt)
+    ran._parts = SimpleNamespace(  # type: ignore[assignment]
+        pods=None, execution=None, needed_pods=SimpleNamespace(forgive=steps.append)
+    )
+    ran._trial, ran._slots, ran._folder = SimpleNamespace(cell=None), {}, Path()  # type: ignore[assignment]
+    monkeypatch.setattr(attempt.pod_starts, "measure", lambda *_: None)
+    monkeypatch.setattr(attempt, "measured", measured)
+    monkeypatch.setattr(ran, "_failure", lambda: failure)
+    monkeypatch.setattr(ran, "_readings", list)
+    if error:
+        with pytest.raises(type(error)) as raised:
+            ran.run()
+        assert raised.value is error
+    else:
+        assert ran.run() == "measured"
+    assert steps == ([] if isinstance(error, KeyboardInterrupt) else ["cleaned up", {"n/server-0"}])
 
 
 FORBIDDEN = (403, {"kind": "Status", "message": "pods is forbidden: RBAC: clusterrole not found"})

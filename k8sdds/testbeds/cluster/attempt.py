@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from k8sdds.model.measurement import Launch, Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, Trial
 from k8sdds.networks import find
 from k8sdds.perftest.output import NOT_STARTED
+from k8sdds.system.errors import K8sddsError
 from k8sdds.testbeds.cluster import evidence, links, placement, pod_starts, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host
 from k8sdds.testbeds.cluster.created_services import Services
@@ -108,11 +110,22 @@ class Attempt:
         parts, cell = self._parts, self._trial.cell
         pod_starts.measure(parts.pods, cell, self._slots.values(), self._folder, parts.execution)
         failure = self._failure()
-        measurement = measured(self._readings(), lambda at_start: self._attend(at_start, failure))
-        if failure:
-            failure.clean_up()
-            parts.needed_pods.forgive(failure.deleted)
+        try:
+            measurement = measured(self._readings(), lambda at_start: self._attend(at_start, failure))
+        except Exception:
+            self._clean_up(failure)
+            raise
+        self._clean_up(failure)
         return measurement
+
+    def _clean_up(self, failure: Failure | None) -> None:
+        """Remove what a failure left that would change the next attempt, which possibly repeats this one."""
+        if failure is None:
+            return
+        # An error here does not change what was measured, or why it was not. The next attempt waits for its servers.
+        with contextlib.suppress(K8sddsError):
+            failure.clean_up()
+        self._parts.needed_pods.forgive(failure.deleted)
 
     def _readings(self) -> list[Reading]:
         parts, cell, pods = self._parts, self._trial.cell, self._pods

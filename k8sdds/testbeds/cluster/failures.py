@@ -33,6 +33,8 @@ KILL_TIMEOUT_S = GRACE_S + 10
 """How long a participant may take to end and to send its files."""
 KILL_ALL = ("/bin/sh", "-c", "kill -KILL -1")
 """Kills all processes that this user may kill, except the shell itself and process 1."""
+NOT_EXECUTED = (126, 127)
+"""Exit codes of a shell that cannot be executed."""
 
 
 class Failure(ABC):
@@ -238,7 +240,14 @@ class RestartedServers(ReplacedPods):
             contextlib.suppress(StreamLost, TimeoutError),
             ExecStream(self._client, namespace, name, KILL_ALL) as stream,
         ):
-            stream.wait(time.monotonic() + KILL_TIMEOUT_S)
+            killed = stream.wait(time.monotonic() + KILL_TIMEOUT_S)
+            # Without a message, code 1 can also be that of a stream that ended with the container.
+            if killed.code in NOT_EXECUTED or (killed.code == 1 and killed.stderr):
+                why = killed.stderr.decode(errors="replace").strip() or f"exit code {killed.code}"
+                raise PrerequisiteError(
+                    f"cannot kill the server in pod {namespace}/{name}: {why}",
+                    f"inspect it: kubectl -n {namespace} describe pod {name}",
+                )
 
     @override
     def clean_up(self) -> None:
