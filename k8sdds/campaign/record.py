@@ -237,7 +237,8 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.total_rss_bytes = None if peak is None else round(peak)
     services = [outputs.meters_of(service) for service in outputs.trial.cell.services]
     record.service_cpu_percent = node_cpu.of_services(outputs)
-    record.service_rss_bytes = _memory_bytes(services)
+    service_peak = aggregate.complete_total(readings.get("memory_peak_bytes") for readings in services)
+    record.service_rss_bytes = None if service_peak is None else round(service_peak)
     record.service_network_bytes = aggregate.total(
         _network_bytes(outputs, service) for service in outputs.trial.cell.services
     )

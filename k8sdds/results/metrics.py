@@ -369,9 +369,10 @@ class Metrics(BaseModel):
         "Peak resident memory of the processes of all publishers and subscribers (VmHWM), summed; null if one is unknown",
         since=5)
     service_rss_bytes: int | None = metric("memory of the discovery service", "bytes", "memory", "supervisor",
-        "Peak resident memory of the discovery service's process (VmHWM); null on clusters", only=WITH_SERVER, since=5)
+        "Peak resident memory of the discovery service's processes (VmHWM), summed; null on clusters or if one is unknown",
+        only=WITH_SERVER, since=5)
     service_network_bytes: int | None = column("evidence", "supervisor",
-        "Bytes that the interface of the discovery service's pod received and sent in the attempt; null on clusters",
+        "Bytes that the interfaces of the discovery service's pods received and sent in the attempt, summed; null on clusters",
         only=WITH_SERVER)
     publisher_host_cpu_percent: float | None = metric("publisher CPU", "% of all cores", "CPU", "publisher",
         "CPU usage that RTI PerfTest or performance_test printed for the publisher, in percent of all cores", only=IMPORTED)

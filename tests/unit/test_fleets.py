@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, call
@@ -12,6 +13,7 @@ import pytest
 
 from k8sdds.campaign import contradictions
 from k8sdds.model.link import Link
+from k8sdds.model.measurement import Outcome
 from k8sdds.model.outages import Outage
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.perftest import command
@@ -55,6 +57,20 @@ def test_a_fleet_that_matched_has_its_times_and_costs(recording: Recording) -> N
     # Pods of `host` have no interface of their own; the supervisor sees only the memory of the first process.
     for name in ("fleet_packets", "steady_packets_per_s", "total_rss_bytes", "publisher_rss_bytes"):
         assert record.get(name) is None
+
+
+@pytest.mark.parametrize(("second", "total"), [(3_000_000, 5_000_000), (None, None)])
+def test_the_memory_of_two_servers_is_their_sum(
+    recording: Recording, second: int | None, total: int | None
+) -> None:
+    recording.set_cell(middleware="fastdds", discovery="server", discovery_servers=2)
+    measured = recording.measurement()
+    servers = {
+        server.name: Outcome(server, 0, recording.meters["pub0"] | {"memory_peak_bytes": peak})
+        for server, peak in zip(recording.trial.cell.services, (2_000_000, second), strict=True)
+    }
+    record = recording.record(replace(measured, outcomes={**measured.outcomes, **servers}))
+    assert record["service_rss_bytes"] == total
 
 
 def test_pairs_that_did_not_match_are_a_result(recording: Recording) -> None:
