@@ -162,7 +162,7 @@ def test_an_interrupted_outage_does_not_wait_for_what_failed(for_s: float, tmp_p
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt), outage.running():
             outage.begin(0)
-            while not outage.deleted:
+            while not outage.stopped:
                 assert time.monotonic() < began + 5, "no agent was deleted"
                 time.sleep(0.01)
             time.sleep(0.3)
@@ -201,10 +201,10 @@ def test_a_server_that_cannot_be_killed_is_reported(
     monkeypatch.setattr(failures, "ExecStream", lambda *_: Killing(CommandResult(code, b"", stderr)))
     servers = RestartedServers("", 0, 0, client_for("http://127.0.0.1:1", tmp_path), ["n/server-0"])
     if not why:
-        servers._stop("n", "server-0")
+        servers._stop("n/server-0")
         return
     with pytest.raises(PrerequisiteError, match=f"cannot kill the server in pod n/server-0: {why}"):
-        servers._stop("n", "server-0")
+        servers._stop("n/server-0")
 
 
 @pytest.mark.parametrize("clean_up_fails", [False, True])
@@ -224,7 +224,7 @@ def test_what_failed_is_cleaned_up_after_an_attempt_that_was_not_interrupted(
         if clean_up_fails:
             raise PrerequisiteError("not ready again")
 
-    failure = SimpleNamespace(clean_up=clean_up, deleted={"n/server-0"})
+    failure = SimpleNamespace(clean_up=clean_up, stopped={"n/server-0"})
     ran = object.__new__(Attempt)
     ran._parts = SimpleNamespace(  # type: ignore[assignment]
         pods=None, execution=None, needed_pods=SimpleNamespace(forgive=steps.append)

@@ -125,7 +125,8 @@ class Attempt:
         # An error here does not change what was measured, or why it was not. The next attempt waits for its servers.
         with contextlib.suppress(K8sddsError):
             failure.clean_up()
-        self._parts.needed_pods.forgive(failure.deleted)
+        # What was stopped by request has not failed.
+        self._parts.needed_pods.forgive(failure.stopped)
 
     def _readings(self) -> list[Reading]:
         parts, cell, pods = self._parts, self._trial.cell, self._pods
@@ -210,8 +211,6 @@ class Attempt:
                 execs = execs | {participant: later}
                 pods = pods | {participant.name: parts.pods.pod(self._slots[participant.name])}
             failure.write(self._folder, execs.values())
-            # What was replaced by request has not failed.
-            parts.needed_pods.forgive(failure.deleted)
         parts.remember(list(execs.values()), results)
         on_loopback = on_host(cell) and not cell.crosses_links
         return trial_run.measurement(

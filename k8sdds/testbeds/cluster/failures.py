@@ -21,6 +21,7 @@ from k8sdds.model.trial import FIRST_SUBSCRIBER
 from k8sdds.results import arrivals
 from k8sdds.results.arrivals import Interruption
 from k8sdds.system.errors import PartFailed, PrerequisiteError
+from k8sdds.system.parallel import in_threads
 from k8sdds.testbeds import read_meters
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec
@@ -40,7 +41,7 @@ NOT_EXECUTED = (126, 127)
 class Failure(ABC):
     """Pods that fail in a trial and come back, in a thread next to the participants.
 
-    They fail `after_s` into the measured interval, for at least `for_s`. `node`: the node that the trial states.
+    They fail `after_s` into the measured interval, for at least `for_s`. `node` is recorded as the place of it.
     """
 
     def __init__(self, node: str, after_s: float, for_s: float) -> None:
@@ -54,8 +55,8 @@ class Failure(ABC):
         """The execution of a process that has taken the place of a killed one; None if there is none."""
         self.result: ExecResult | None = None
         """How this process ended."""
-        self.deleted: set[str] = set()
-        """NAMESPACE/NAME of the pods that were deleted, and that Kubernetes has replaced."""
+        self.stopped: set[str] = set()
+        """NAMESPACE/NAME of the pods that were deleted or killed, and that Kubernetes has replaced or restarted."""
 
     def begin(self, _measured_ns: int) -> None:
         """Call this when the measured interval begins."""
@@ -170,7 +171,7 @@ class PodFailure(Failure):
 
 
 class ReplacedPods(Failure):
-    """Pods (NAMESPACE/NAME) that Kubernetes replaces are deleted: servers, or `only_on_node` the agents of a node."""
+    """Pods of these NAMESPACE/NAME patterns, which Kubernetes replaces, are deleted: `only_on_node` those of `node`."""
 
     def __init__(
         self,
@@ -195,11 +196,12 @@ class ReplacedPods(Failure):
                 f"no pod is named {' or '.join(self._patterns)}{where}",
                 "check that this user may list the pods of these namespaces",
             )
-        self.deleted = set(self._before)
-        for each in self._before:
-            self._stop(*each.split("/"))
+        self.stopped = set(self._before)
+        # All at once: the first one could be back before the last one is stopped.
+        in_threads(self._stop, list(self._before))
 
-    def _stop(self, namespace: str, name: str) -> None:
+    def _stop(self, pod: str) -> None:
+        namespace, name = pod.split("/")
         self._client.delete(f"{CORE}/namespaces/{namespace}/pods/{name}", grace_s=0)
 
     @override
@@ -233,7 +235,8 @@ class RestartedServers(ReplacedPods):
     """Discovery servers are killed in their pods, in which the kubelet starts them again: they keep their addresses."""
 
     @override
-    def _stop(self, namespace: str, name: str) -> None:
+    def _stop(self, pod: str) -> None:
+        namespace, name = pod.split("/")
         # Their pods share process ids, so that the server is not process 1, which nothing in its container can kill.
         # The command can end with its container.
         with (
@@ -245,18 +248,17 @@ class RestartedServers(ReplacedPods):
             if killed.code in NOT_EXECUTED or (killed.code == 1 and killed.stderr):
                 why = killed.stderr.decode(errors="replace").strip() or f"exit code {killed.code}"
                 raise PrerequisiteError(
-                    f"cannot kill the server in pod {namespace}/{name}: {why}",
+                    f"cannot kill the server in pod {pod}: {why}",
                     f"inspect it: kubectl -n {namespace} describe pod {name}",
                 )
 
     @override
     def clean_up(self) -> None:
         # The kubelet waits for 10 s and more before it restarts a container again, but not in another pod.
-        if not self.deleted:
+        if not self.stopped:
             return
         self._before = self._pods()
-        for each in self._before:
-            super()._stop(*each.split("/"))
+        in_threads(super()._stop, list(self._before))
         self._repair(ended=True)
 
 

@@ -249,11 +249,11 @@ class NeededPods:
         changed = [name for name in before if before[name] != self._instances.get(name)]
         return f"pod {changed[0]} was restarted" if changed else ""
 
-    def forgive(self, deleted: Collection[str]) -> None:
-        """Remember again the pods in the place of these (NAMESPACE/NAME), which were deleted by request."""
-        if not deleted or self._instances is None or (now := self._read()) is None:
+    def forgive(self, stopped: Collection[str]) -> None:
+        """Remember again the pods in the place of these (NAMESPACE/NAME), which were stopped by request."""
+        if not stopped or self._instances is None or (now := self._read()) is None:
             return
-        others = {name: instance for name, instance in self._instances.items() if name not in deleted}
+        others = {name: instance for name, instance in self._instances.items() if name not in stopped}
         self._instances = now | others
 
     def pod_ids(self) -> set[str]:
