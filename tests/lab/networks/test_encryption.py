@@ -177,7 +177,7 @@ def test_tunnels_count_decrypted_bytes(lab_networks: dict[str, LabNetwork], netw
         lab_network.decrypted_bytes("node1"),
         address_of(lab_network, "sub0"),
     )
-    output_of(lab_network, "pub0", "ping", "-q", "-c", "10", "-i", "0.01", "-s", "1000", target)
+    output_of(lab_network, "pub0", "ping", "-q", "-c", "10", "-w", "60", "-i", "0.01", "-s", "1000", target)
     after = lab_network.decrypted_bytes("node1")
     assert before is not None and after is not None and after - before >= 10 * 1000
 
