@@ -144,8 +144,8 @@ class _Switch:
         else:
             self._wait_until_ready()
         recreated = self._recreate_pods()
-        # If nothing was changed, the result of the first probe is still valid.
         changed = changed or bool(recreated)
+        # If nothing was changed, the first probe has shown that nothing is left.
         if changed:
             for node, items in self._remove_late_leftovers().items():
                 removed[node] += items

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from k8sdds import versions, workloads
 from k8sdds.analysis import components
-from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.measurement import Launch, Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, Trial
 from k8sdds.networks import find
@@ -160,28 +159,27 @@ class Attempt:
     def _failure(self) -> Failure | None:
         """Return what fails in the trial, apart from links; None if nothing does."""
         cell, parts = self._trial.cell, self._parts
-        client, servers = parts.namespace.client, parts.discovery.pod_patterns([cell])
         failure: Failure
         if fleet := workloads.restarted_fleet(cell):
-            after_s = fleet.change_at_s(self._trial.duration_s)
-            failure = RestartedServers(
-                min(parts.discovery.pods.values(), default=""), after_s, 0, client, servers
-            )
+            node = min(parts.discovery.pods.values(), default="")
+            after_s, servers = fleet.change_at_s(self._trial.duration_s), parts.discovery.pod_patterns([cell])
+            failure = RestartedServers(node, after_s, 0, parts.namespace.client, servers)
         elif cell.test != outage.NAME or (options := outage.options_of(cell)).of_link:
             return None
         else:
-            failure = self._outage(options, client, servers)
+            failure = self._outage(options)
         self._execs[FIRST_PUBLISHER].report_start(failure.begin)
         return failure
 
-    def _outage(self, options: OutageOptions, client: KubernetesClient, servers: Sequence[str]) -> Failure:
+    def _outage(self, options: OutageOptions) -> Failure:
         """Return what fails in an outage test, if it is not a link."""
-        parts, slot = self._parts, self._slots[options.participant.name]
+        parts, slot, cell = self._parts, self._slots[options.participant.name], self._trial.cell
+        client = parts.namespace.client
         when = self._pods[slot.participant].node, options.after_s, options.for_s
         if options.what == "server":
-            return ReplacedPods(*when, client, servers)
+            return ReplacedPods(*when, client, parts.discovery.pod_patterns([cell]))
         if options.what == "agent":
-            installed = find(self._trial.cell.network).cluster
+            installed = find(cell.network).cluster
             assert installed is not None  # the preflight check rejects networks that k8sdds does not deploy
             agents = f"{versions.NETWORK_NAMESPACE}/{installed.daemonset}-*"
             return ReplacedPods(*when, client, [agents], only_on_node=True)

@@ -109,6 +109,23 @@ class PodPool:
         """
         needed = list(dict.fromkeys(slots))
         self._ensure_node_memory(needed)
+        self._ensure(needed)
+        self._invalid = False
+
+    def _ensure_node_memory(self, needed: Sequence[Slot]) -> None:
+        """Wait until the pods run whose memory these slots share; discard the pods that share that of a lost one."""
+        holders = list(
+            dict.fromkeys(pods.memory_holder(slot.node) for slot in needed if slot.shares_with_node)
+        )
+        for holder in holders:
+            if holder not in self._names or not self._is_usable(holder):
+                self.discard(
+                    slot for slot in self._names if slot.shares_with_node and slot.node == holder.node
+                )
+        if holders:
+            self._ensure(holders)
+
+    def _ensure(self, needed: Sequence[Slot]) -> None:
         self._delete([slot for slot in needed if slot in self._names and not self._is_usable(slot)])
         missing = [(slot, self.new_name(slot)) for slot in needed if slot not in self._names]
         in_threads(lambda item: self._create(*item), missing)
@@ -116,21 +133,6 @@ class PodPool:
         unknown = needed if self._invalid else [slot for slot in needed if slot not in self._ready]
         for slot, pod in zip(unknown, in_threads(self._query_facts, unknown), strict=True):
             self._ready[slot] = pod
-        self._invalid = False
-
-    def _ensure_node_memory(self, needed: Sequence[Slot]) -> None:
-        """Wait until the pods run whose memory these slots share; discard the pods that share that of a lost one."""
-        holders = dict.fromkeys(pods.memory_holder(slot.node) for slot in needed if slot.shares_with_node)
-        for holder in holders:
-            if holder not in self._names or not self._is_usable(holder):
-                self.discard(
-                    slot for slot in self._names if slot.shares_with_node and slot.node == holder.node
-                )
-        if holders:
-            invalid = self._invalid
-            self.ensure(holders)
-            # The pods that share their memory were not queried yet.
-            self._invalid = invalid
 
     def delete_unless(self, keep: Callable[[Slot], bool]) -> None:
         """Delete all pods except those to keep, for example before their network is replaced."""
