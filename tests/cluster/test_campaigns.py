@@ -10,9 +10,10 @@ import pytest
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import Command, User, account, apply, rights
+from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
 from tests.measuring import valid_attempts
+from tests.users import account, apply, rights
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -113,7 +114,7 @@ def test_a_prepared_namespace_is_enough(
     k8sdds: Command, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
     """The user may not list nodes, so the scheduler places the pods and the network must be named."""
-    kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)
+    kubeconfig, subject = account(admin, one_machine.kubeconfig, "k8sdds-guest", tmp_path)
     apply(admin, rights("namespace", subject))
     args = ["run", "quickstart", "--testbed", "cluster", "--kubeconfig", str(kubeconfig), "--repeat", "1"]
     args += ["--duration", "0.5", "--namespace", "k8sdds-lab", "-o", "run"]
@@ -133,7 +134,7 @@ def test_a_prepared_namespace_is_enough(
 def test_missing_prerequisites_are_reported_before_anything_is_created(
     k8sdds: Command, user: User, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
-    kubeconfig, _ = account(admin, one_machine, "k8sdds-no-rights", tmp_path)
+    kubeconfig, _ = account(admin, one_machine.kubeconfig, "k8sdds-no-rights", tmp_path)
     no_rights = ("--testbed", "cluster", "--kubeconfig", str(kubeconfig))
     for args, code, message in (
         ((*no_rights, "--pod-network", "flannel-vxlan"), 3, "create namespaces"),

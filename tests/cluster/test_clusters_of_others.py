@@ -17,11 +17,12 @@ from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.nodes import records
 from k8sdds.testbeds.cluster import namespace as campaign_namespace
 from k8sdds.testbeds.selection import sibling_image
-from tests.cluster.conftest import Command, User, account, apply, rights
+from tests.cluster.conftest import Command, User
 from tests.cluster.switched import inside_of
 from tests.clusters import Deployed
 from tests.deploy import registries
 from tests.measuring import valid_attempts
+from tests.users import account, apply, rights
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.long]
 
@@ -64,7 +65,7 @@ def test_each_missing_right_is_named(
     k8sdds: Command, admin: KubernetesClient, user: User, one_machine: Deployed, tmp_path: Path
 ) -> None:
     """Before anything is created, and without one of them alone."""
-    kubeconfig, subject = account(admin, one_machine, FEW, tmp_path)
+    kubeconfig, subject = account(admin, one_machine.kubeconfig, FEW, tmp_path)
     role, _, binding = rights("cluster", subject)
     for each in (role, binding):
         each["metadata"]["name"] = FEW
@@ -183,7 +184,7 @@ def test_images_are_pulled_with_a_login(
 def test_a_restricted_namespace_is_measured_without_host(
     k8sdds: Command, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
-    kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)
+    kubeconfig, subject = account(admin, one_machine.kubeconfig, "k8sdds-guest", tmp_path)
     objects = rights("namespace", subject)
     objects[0]["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
     apply(admin, objects)

@@ -21,12 +21,13 @@ from k8sdds.kubernetes import apply, leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.testbeds.cluster import namespace, pods
 from k8sdds.testbeds.cluster.pods import Slot
-from tests.cluster.conftest import Command, User, account, rights
-from tests.cluster.conftest import apply as grant
+from tests.cluster.conftest import Command, User
 from tests.cluster.switched import KUBECTL, inside_of
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
 from tests.measuring import valid_attempts
+from tests.users import account, rights
+from tests.users import apply as grant
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -144,7 +145,7 @@ DENY = {
 def test_a_campaign_needs_a_policy_where_traffic_is_refused_by_default(
     kube_router: None, k8sdds: Command, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
-    kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)
+    kubeconfig, subject = account(admin, one_machine.kubeconfig, "k8sdds-guest", tmp_path)
     grant(admin, rights("namespace", subject))
     policies = "/apis/networking.k8s.io/v1/namespaces/k8sdds-lab/networkpolicies"
     admin.create(policies, DENY)

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
-from tests.cluster.conftest import Command, User, account, apply, rights
+from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
 from tests.measuring import experiment, valid_attempts
+from tests.users import account, apply, rights
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -38,7 +39,7 @@ def test_an_unproven_path_is_reported(
     k8sdds: Command, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
     """The prepared namespace does not allow pods on the nodes' own network."""
-    kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)
+    kubeconfig, subject = account(admin, one_machine.kubeconfig, "k8sdds-guest", tmp_path)
     objects = rights("namespace", subject)
     for obj in objects:
         obj["metadata"]["name" if obj["kind"] == "Namespace" else "namespace"] = "k8sdds-strict"

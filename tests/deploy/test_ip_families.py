@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.results.run_folder import RunFolder
 from tests import image_archives
 from tests.deploy.test_ordinary_machines import NAME, assert_same, machines
 from tests.measuring import experiment, valid_attempts
@@ -66,22 +66,33 @@ def test_a_cluster_with_ipv6_measures_and_leaves_nothing(
         assert refused.returncode == (2 if dual else 3), refused.stderr
         assert "cannot be changed" in refused.stderr
         path = tmp_path / "families.yaml"
-        sweeps = (SWEEPS + (BY_IPV4 if dual else "")).format(networks=", ".join(NETWORKS))
-        path.write_text(experiment(sweeps, baseline="host", duration_s=0.5))
+        sweeps = SWEEPS + (BY_IPV4 if dual else "")
+        path.write_text(experiment_on(sweeps, NETWORKS))
         if not dual:
             wrong = site.run("run", str(path), "--testbed", NAME, "--set", "ip_families=ipv4")
             assert wrong.returncode == 2 and "no IPv4 address" in wrong.stderr, wrong.stderr
         done = site.run("run", str(path), "--testbed", NAME, "-o", str(tmp_path / "run"))
         assert done.returncode in (0, 4), done.stdout + done.stderr
-        check(RunFolder.open(tmp_path / "run"), dual)
+        check(tmp_path / "run", NETWORKS, dual)
+        # The same by a kubeconfig, as on a cluster that others deployed.
+        networks = ("host", "flannel-vxlan")
+        path.write_text(experiment_on(sweeps, networks))
+        user = site.user(NAME, "head")
+        done = site.run("run", str(path), *user.options, "-o", str(tmp_path / "other"))
+        assert done.returncode in (0, 4), done.stdout + done.stderr
+        check(tmp_path / "other", networks, dual)
         site.k8sdds("destroy", profile, "--yes")
         assert_same(site.machine_states(), before)
 
 
-def check(folder: RunFolder, dual: bool) -> None:
+def experiment_on(sweeps: str, networks: Iterable[str]) -> str:
+    return experiment(sweeps.format(networks=", ".join(networks)), baseline="host", duration_s=0.5)
+
+
+def check(folder: Path, networks: Iterable[str], dual: bool) -> None:
     """Check that each network carried valid trials of each family, on the path of that family."""
-    valid = valid_attempts(folder.path)
-    expected = {(name, family) for name in NETWORKS for family in ("ipv6", *(["ipv4+ipv6"] if dual else []))}
+    valid = valid_attempts(folder)
+    expected = {(name, family) for name in networks for family in ("ipv6", *(["ipv4+ipv6"] if dual else []))}
     assert {(record["network"], record["ip_families"]) for record in valid} == expected
     assert "multicast" in {record["transport"] for record in valid}
     for record in valid:
