@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
+WITHOUT_SCIPY = str(Path(__file__).parent / "without_scipy")
 DEPLOY_TIMEOUT_S = 7200
 """Sufficient for a busy machine that must first build the programs of the bundle."""
 
@@ -42,6 +43,12 @@ class Deployed:
         return done.stdout
 
 
+def variables(state: Path) -> dict[str, str]:
+    """Return the environment of commands with a state folder. As for users, who do not need it, there is no scipy."""
+    modules = os.pathsep.join(filter(None, [WITHOUT_SCIPY, os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "K8SDDS_STATE_DIR": str(state), "PYTHONPATH": modules}
+
+
 def run(state: Path, *args: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """Run the command with a state folder."""
     return subprocess.run(
@@ -49,7 +56,7 @@ def run(state: Path, *args: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> subproc
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env={**os.environ, "K8SDDS_STATE_DIR": str(state)},
+        env=variables(state),
         stdin=subprocess.DEVNULL,
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,12 @@ from k8sdds.system.cgroups import PodCgroups
 
 # Its failures show what differs.
 pytest.register_assert_rewrite("tests.clusters")
-from tests.clusters import one_machine  # noqa: E402, F401 (a fixture)
+from tests.clusters import K8SDDS, one_machine, variables  # noqa: E402, F401 (one is a fixture)
 from tests.published_data import OSRF  # noqa: E402
 
 # Tests never contact the servers of official builds. Those that need them use servers of their own.
 os.environ["K8SDDS_SOFTWARE_FROM"] = "modules"
 
-K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 NOBODY = 65534
 IN_VIRTUAL_MACHINE = "tested in the virtual machine (make test-all)"
 """Part of the reason to skip a test of a network whose kernel module few machines have."""
@@ -86,7 +84,7 @@ def environment(folder: Path, user: int | None = None) -> dict[str, str]:
     if user is not None:
         open_for_all(folder)
         os.chown(state, user, user)
-    return {**os.environ, "HOME": str(folder), "K8SDDS_STATE_DIR": str(state)}
+    return {**variables(state), "HOME": str(folder)}
 
 
 @pytest.fixture
