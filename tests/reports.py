@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from k8sdds.report import content, csv_tables, html, terminal, write_report
+from k8sdds.report.figures import canvas
 from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
 
@@ -90,6 +91,12 @@ class Reported:
     def text(self) -> str:
         """The content of report.html."""
         return self.html.read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def small_images() -> None:
+    """Draw figures with few dots, of which most tests look at none."""
+    canvas.DPI = 50
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds.cli import main, terminal
-from k8sdds.report.figures import canvas
 from tests.conftest import Command, environment
-from tests.reports import reports  # noqa: F401 (a fixture)
+from tests.reports import reports, small_images  # noqa: F401 (fixtures)
 
 # Collecting the tests creates hundreds of thousands of objects, and none of them is garbage.
 gc.disable()
@@ -25,12 +24,6 @@ def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collections, which otherwise visit them again and again."""
     gc.freeze()
     gc.enable()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def small_images() -> None:
-    """Draw figures with few dots, of which most tests look at none."""
-    canvas.DPI = 50
 
 
 @pytest.fixture

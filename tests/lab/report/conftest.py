@@ -1,3 +1,3 @@
 """Make the reports of generated run folders available."""
 
-from tests.reports import reports  # noqa: F401 (a fixture)
+from tests.reports import reports, small_images  # noqa: F401 (fixtures)
