@@ -16,23 +16,27 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 RESULTS = Path("build/tests")
-# Several files of these run at once: they use names and DDS domains of their own, and mostly wait. The other real tests
-# of the lab need the machine for themselves, those in tests/cluster share one cluster.
-PARALLEL = (
-    *(
-        f"tests/lab/{folder}"
-        for folder in (
-            "links",
-            "report",
-            "perftest",
-            "networks",
-            "security",
-            "connext",
-            "supervisor",
-            "native",
-        )
-    ),
-    *(f"tests/lab/test_{name}.py" for name in ("fleets", "shared_memory", "environment", "installed")),
+# Several files of these run at once: they use names, cgroups and DDS domains of their own, and mostly wait. What the
+# other real tests of the lab measure depends on other work; those in tests/cluster share one cluster.
+PARALLEL = tuple(
+    f"tests/lab/{name}"
+    for name in (
+        "test_campaigns.py",
+        "test_fleets.py",
+        "test_killed_parts.py",
+        "perftest",
+        "links",
+        "report",
+        "networks",
+        "security",
+        "connext",
+        "supervisor",
+        "native",
+        "test_shared_memory.py",
+        "test_environment.py",
+        "test_installed.py",
+        "test_commands.py",
+    )
 )
 # In this order: files with few but long tests are not the last ones.
 AT_ONCE = ("--numprocesses=8", "--dist=loadfile", "--no-loadscope-reorder")

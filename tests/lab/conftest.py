@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, find
 from k8sdds.system import kernel_features
+from k8sdds.system.cgroups import own_cgroup
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import IN_VIRTUAL_MACHINE
@@ -53,6 +55,25 @@ def up(lab: Lab, one: Cell) -> LabNetwork:
     lab.up([one])
     (lab_network,) = lab.networks.values()
     return lab_network
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cgroups(worker_id: str) -> Iterator[None]:
+    """Give each process of tests that run at once cgroups of its own: what a killed lab leaves is found there only.
+
+    A process alone keeps those that it has, which may have a share of real-time priority.
+    """
+    alone = worker_id == "master"
+    folders = [] if alone else [path for path in own_cgroup().folders.values() if os.access(path, os.W_OK)]
+    name, pid = f"tests-{os.getpid()}", str(os.getpid())
+    for folder in folders:
+        (folder / name).mkdir()
+        (folder / name / "cgroup.procs").write_text(pid)
+    yield
+    for folder in folders:
+        (folder / "cgroup.procs").write_text(pid)
+        with contextlib.suppress(OSError):  # what a test started may be about to end
+            (folder / name).rmdir()
 
 
 @pytest.fixture
