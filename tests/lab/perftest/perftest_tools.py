@@ -160,7 +160,7 @@ class Perftest:
         self.processes.append(process)
         return process
 
-    def pub(self, *args: object, time: object = 0.3, warm_up: object = 0.1, **options: object) -> Process:
+    def pub(self, *args: object, time: object = 0.2, warm_up: object = 0.1, **options: object) -> Process:
         args = ("-warmUp", warm_up, "-executionTime", time, *args)
         return self.start("-pub", *args, **options)  # type: ignore[arg-type]
 
@@ -188,7 +188,7 @@ class Perftest:
         middleware: str | tuple[str, str] = "cyclonedds",
         link: tuple[str, str] | None = None,
         peers: bool = True,
-        time: object = 0.3,
+        time: object = 0.2,
         warm_up: object = 0.1,
         **options: object,
     ) -> tuple[Process, Process]:

@@ -12,7 +12,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from perftest_tools import end_all, tool
 
@@ -77,7 +77,6 @@ def streams(draw: st.DrawFn) -> tuple[int, int, Arrivals]:
     return BEGIN, BEGIN + max(samples, 1) * period, sorted(arrivals)
 
 
-@settings(max_examples=300, deadline=None)
 @given(streams(), st.integers(1, 100 * MS))
 def test_the_age_is_that_of_a_brute_force_computation(stream, deadline):
     begin, end, arrivals = stream

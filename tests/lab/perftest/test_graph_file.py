@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from perftest_tools import Perftest
 
@@ -86,7 +86,6 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(WORDS, max_size=8).map(" ".join), max_size=5).map("\n".join))
 def test_any_file_is_accepted_or_refused_with_one_line(
     tmp_path_factory: pytest.TempPathFactory, text: str

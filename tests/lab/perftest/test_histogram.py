@@ -49,7 +49,7 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(values, min_size=1, max_size=300))
 def test_log_of_any_values(tmp_path, recorded):
     log = tmp_path / "log"
@@ -98,7 +98,7 @@ def stalls(source: random.Random, size: int, runs: int, longest: int) -> list[in
     return values
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sequences)
 def test_episodes_above_every_percentile(tmp_path, recorded):
     result = record(recorded, tmp_path / "log")

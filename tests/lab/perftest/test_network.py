@@ -147,7 +147,12 @@ def test_packets_carry_the_code_point(perftest, link, middleware):
     for netns in link:
         filter_received(netns, "ip dscp ef counter", "ip dscp != ef ip length > 900 counter")
     publisher, subscriber = perftest.pair(
-        "-dscp", 46, pub=("-dataLen", 1000, "-latencyTest"), link=link, middleware=middleware
+        "-dscp",
+        46,
+        pub=("-dataLen", 1000, "-latencyTest", "-numIter", 200),
+        time=20,
+        link=link,
+        middleware=middleware,
     )
     assert publisher.k8sdds["transport"]["dscp"] == subscriber.k8sdds["transport"]["dscp"] == [46]
     for netns in link:

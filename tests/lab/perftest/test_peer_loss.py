@@ -14,21 +14,26 @@ def timeouts(code: int) -> tuple[object, ...]:
     return ("-discoveryTimeout", discovery_s, "-peerTimeout", peer_s)
 
 
+LATENCY = ("-latencyTest",)
+
+
 @pytest.mark.parametrize(
-    ("steps", "code"),
+    ("steps", "code", "test"),
     [
-        (set(), 3),  # before READY
-        ({ALIVE}, 3),
-        ({READY}, 4),  # after READY: START is not answered
-        ({READY, ALIVE}, 4),
-        ({READY, START}, 4),  # silent after the start of the warm-up
-        ({READY, START, ALIVE}, 4),  # alive, but never reports
-        ({READY, START, ALIVE, REPORT}, 0),  # lost after its report
-        ({READY, START, ALIVE, REPORT, BYE}, 0),
-        ({READY, START, REPORT, BYE}, 0),
+        (set(), 3, ()),  # before READY
+        ({ALIVE}, 3, ()),
+        ({READY}, 4, ()),  # after READY: START is not answered
+        ({READY, ALIVE}, 4, ()),
+        ({READY, START}, 4, ()),  # silent after the start of the warm-up
+        ({READY, START}, 4, LATENCY),
+        ({READY, START, ALIVE}, 4, ()),  # alive, but never reports
+        ({READY, START, ALIVE}, 4, LATENCY),
+        ({READY, START, ALIVE, REPORT}, 0, ()),  # lost after its report
+        ({READY, START, ALIVE, REPORT}, 0, LATENCY),
+        ({READY, START, ALIVE, REPORT, BYE}, 0, ()),
+        ({READY, START, REPORT, BYE}, 0, ()),
     ],
 )
-@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
 def test_subscriber_stops_answering(perftest, steps, code, test):
     # An unanswered ping takes 0.2 s. With one in the warm-up too, a peer that only reports would be silent for most of
     # the timeout.
@@ -90,10 +95,20 @@ SIGNALS = pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (si
 MIDDLEWARES = pytest.mark.parametrize("middleware", ["cyclonedds", "raw", "zenoh"])
 
 
-@MIDDLEWARES
-@KILLERS
 @PROCESSES
-@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+@pytest.mark.parametrize(
+    ("middleware", "killer", "test"),
+    [
+        ("cyclonedds", signal.SIGKILL, ()),
+        ("cyclonedds", signal.SIGSTOP, LATENCY),
+        ("raw", signal.SIGKILL, LATENCY),
+        ("raw", signal.SIGSTOP, ()),
+        # Connections of TCP end with a killed process.
+        ("zenoh", signal.SIGKILL, ()),
+        ("zenoh", signal.SIGKILL, LATENCY),
+        ("zenoh", signal.SIGSTOP, ()),
+    ],
+)
 def test_peer_dies_in_the_measured_interval(perftest, middleware, killer, victim, test):
     processes = perftest.begin(*timeouts(4), pub=test, middleware=middleware, time=30)
     processes[1].wait_for_phase("M")
@@ -115,8 +130,15 @@ def test_peer_dies_in_the_warm_up(perftest, killer, victim):
     assert processes[1 - victim].end() == 4, processes[1 - victim].err
 
 
-@MIDDLEWARES
-@SIGNALS
+@pytest.mark.parametrize(
+    ("middleware", "number", "code"),
+    [
+        ("cyclonedds", signal.SIGINT, 130),
+        ("raw", signal.SIGINT, 130),
+        ("raw", signal.SIGTERM, 143),
+        ("zenoh", signal.SIGTERM, 143),
+    ],
+)
 @PROCESSES
 def test_signal_prints_the_summary_so_far(perftest, middleware, number, code, victim):
     processes = perftest.begin(middleware=middleware, time=30)

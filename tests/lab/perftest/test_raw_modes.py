@@ -51,7 +51,8 @@ def test_the_last_incomplete_batch_is_sent(perftest, link, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_samples_larger_than_the_mtu(perftest, link, mode):
-    publisher, subscriber = across(perftest, mode, pub=("-dataLen", 60000), link=link, time=2)
+    pub = ("-dataLen", 60000, "-numIter", 2000)
+    publisher, subscriber = across(perftest, mode, pub=pub, link=link, time=20)
     assert accounted(publisher, subscriber)
     # With GSO a sample is several packets of the MTU; the other modes leave it to IP fragments.
     parts = -(-(60000 - 28) // (1500 - 28 - 28)) if mode == "gso" else 1

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from perftest_tools import end_all, tool
 
@@ -39,7 +39,6 @@ rates = st.integers(1, 20_000)
 milliseconds = st.integers(1, 300)
 
 
-@settings(max_examples=40, deadline=None)
 @given(rates, milliseconds)
 def test_a_constant_rate(rate: int, ms: int) -> None:
     expected = math.ceil(Fraction(rate * ms, 1000))
@@ -48,7 +47,6 @@ def test_a_constant_rate(rate: int, ms: int) -> None:
     assert due == [nearest(Fraction(number * NS, rate)) for number in range(expected)]
 
 
-@settings(max_examples=40, deadline=None)
 @given(rates, st.integers(0, 20_000), milliseconds)
 def test_a_ramp(rate: int, start: int, ms: int) -> None:
     if rate == start:
@@ -64,7 +62,6 @@ def test_a_ramp(rate: int, start: int, ms: int) -> None:
         assert abs(until - number) < 1e-4
 
 
-@settings(max_examples=40, deadline=None)
 @given(rates, st.integers(1, 100), milliseconds)
 def test_bursts(rate: int, samples: int, ms: int) -> None:
     due = schedule(f"burst:{samples}", rate, ms / 1000)
@@ -117,7 +114,6 @@ def recorded(tmp_path: Path) -> Path:
     return path
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 5000), st.integers(28, 1 << 26)), min_size=1, max_size=30),
     st.integers(1, 5000),
@@ -167,7 +163,6 @@ WORDS = st.sampled_from(
 HOSTILE = st.lists(st.lists(WORDS, max_size=4).map(" ".join), max_size=6).map("\n".join)
 
 
-@settings(max_examples=150, deadline=None)
 @given(HOSTILE | HOSTILE.map(lambda text: f"period 100000\n0 28\n{text}"))
 def test_both_readers_accept_the_same_files(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("schedule") / "recorded.txt"

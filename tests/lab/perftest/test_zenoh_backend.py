@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,18 @@ def publisher_port(perftest: Perftest) -> int:
     return 7500 + 100 * perftest.domain
 
 
-@pytest.mark.parametrize("test", [(), ("-latencyTest",), ("-pacedTest", "-pubRate", "500:sleep")])
-@pytest.mark.parametrize("transport", ["TCPv4", "TCPv6", "UDPv4", "UDPv6", "SHMEM"])
+THROUGHPUT, LATENCY, PACED = (), ("-latencyTest",), ("-pacedTest", "-pubRate", "500:sleep")
+TESTS = [THROUGHPUT, LATENCY, PACED]
+
+
+@pytest.mark.parametrize(
+    ("transport", "test"),
+    [
+        *product(("TCPv4", "UDPv4"), TESTS),
+        *product(("TCPv6", "UDPv6"), (THROUGHPUT, LATENCY)),
+        ("SHMEM", PACED),
+    ],
+)
 def test_samples_arrive(perftest, transport, test):
     both = ("-transport", transport, *(("-bestEffort",) if transport.startswith("UDP") else ()))
     publisher, subscriber = perftest.pair(*both, pub=test, middleware="zenoh")
@@ -58,8 +69,10 @@ def test_samples_arrive(perftest, transport, test):
     assert (result["duplicates"], result["foreign_samples"], result["foreign_messages"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
-@pytest.mark.parametrize("length", [28, 1024, 1_000_000])
+@pytest.mark.parametrize(
+    ("receive", "length"),
+    [*product(("listener", "waitset", "spin"), (1_000_000,)), ("listener", 28), ("waitset", 1024)],
+)
 def test_every_way_to_receive(perftest, receive, length):
     both = ("-receive", receive, "-dataLen", length)
     publisher, subscriber = perftest.pair(*both, middleware="zenoh")
@@ -99,8 +112,14 @@ def elsewhere():
         holder.kill()
 
 
-@pytest.mark.parametrize("test", [(), ("-latencyTest",), ("-pacedTest", "-pubRate", "500:sleep")])
-@pytest.mark.parametrize("length", [28, 1024, 65536, 1_000_000])
+@pytest.mark.parametrize(
+    ("length", "test"),
+    [
+        *product((28, 1024, 1_000_000), (THROUGHPUT,)),
+        *product((28, 65536, 1_000_000), (LATENCY,)),
+        (1024, PACED),
+    ],
+)
 def test_shared_memory_carries_the_samples(perftest, link, length, test):
     """Both processes are in one namespace, whose loopback interface carries where the samples are."""
     both, one = ("-transport", "SHMEM", "-dataLen", length, "-peer", A), (link[0], link[0])
