@@ -6,13 +6,14 @@ import contextlib
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from k8sdds.system import cgroups
 from k8sdds.system.cgroups import CPU_REQUEST, CpuResources, PodCgroups
-from tests.conftest import Command
-from tests.measuring import experiment, last_attempts, measured, running
+from tests.conftest import traces
+from tests.measuring import experiment, last_attempts, running
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_left"),
@@ -73,9 +74,45 @@ def test_a_pod_has_only_its_own_limits() -> None:
         pods.remove()
 
 
-def test_the_record_contains_what_a_limit_stopped(k8sdds: Command, tmp_path: Path) -> None:
-    records = measured(k8sdds, tmp_path, experiment(LIMITED, duration_s=1))
-    limited, free = sorted(records, key=lambda record: not record["cpu_quota"])
+Campaign = tuple[list[dict[str, Any]], set[tuple[str, str]]]
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    """Measure all sweeps; return the records, and the CPU shares that pods with busy cores had while they ran."""
+    folder = tmp_path_factory.mktemp("limits")
+    (folder / "limits.yaml").write_text(experiment(LIMITED + PACED + BUSY, duration_s=1))
+    pods = PodCgroups("unused", limited=True)
+    files = [
+        f"k8sdds-*/*-{pod}/{name}"
+        for pod in ("pub0", "load0")
+        for name in CpuResources(request=1).files(pods.own.version)
+    ]
+    before, seen = traces(folder), set()
+    with running(folder, "limits.yaml", "-o", "out") as process:
+        while process.poll() is None:
+            for file in (
+                found for root in pods.folders for name in files for found in Path(root).parent.glob(name)
+            ):
+                with contextlib.suppress(OSError):  # the cgroup is being removed
+                    seen.add((file.parent.name.rpartition("-")[2], file.read_text().strip()))
+            time.sleep(0.05)
+        _, errors = process.communicate()
+    assert traces(folder) == before
+    records = last_attempts(folder / "out")
+    assert [record["reason"] for record in records if not record["valid"]] == [], errors
+    assert process.returncode == 0, errors
+    return records, seen
+
+
+def with_limit_first(records: list[dict[str, Any]], test: str) -> list[dict[str, Any]]:
+    """Return the records of a test without background, those with a limit first."""
+    selected = [record for record in records if record["test"] == test and "background" not in record]
+    return sorted(selected, key=lambda record: not record["cpu_quota"])
+
+
+def test_the_record_contains_what_a_limit_stopped(campaign: Campaign) -> None:
+    limited, free = with_limit_first(campaign[0], "throughput")
     assert (limited["cpu_quota"], limited["cpu_period_ms"], limited["cpu_burst_ms"]) == (0.04, 50, 2)
     assert free["cpu_quota"] is free.get("throttling") is free.get("throttled_periods_percent") is None
     # A publisher as fast as possible uses its quota in each period.
@@ -87,38 +124,19 @@ def test_the_record_contains_what_a_limit_stopped(k8sdds: Command, tmp_path: Pat
 @pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="stops are recorded on a core without participants"
 )
-def test_slow_samples_wait_while_a_limit_stops_their_publisher(k8sdds: Command, tmp_path: Path) -> None:
-    records = measured(k8sdds, tmp_path, experiment(PACED, duration_s=1))
-    limited, free = sorted(records, key=lambda record: not record["cpu_quota"])
+def test_slow_samples_wait_while_a_limit_stops_their_publisher(campaign: Campaign) -> None:
+    limited, free = with_limit_first(campaign[0], "paced")
     # The publisher needs more than its quota: samples wait for longer than a period, and each of these has a stop.
     assert limited["slow_stopped_percent"] == 100 and 0 < limited["stopped_percent"] <= 100
     assert free.get("slow_stopped_percent") is free.get("stopped_percent") is None
 
 
-def test_a_request_is_a_share_of_a_busy_core(tmp_path: Path) -> None:
-    (tmp_path / "busy.yaml").write_text(experiment(BUSY, duration_s=1))
-    pods = PodCgroups("unused", limited=True)
-    files = [
-        f"k8sdds-*/*-{pod}/{name}"
-        for pod in ("pub0", "load0")
-        for name in CpuResources(request=1).files(pods.own.version)
-    ]
-    seen = set()
-    with running(tmp_path, "busy.yaml", "-o", "out") as process:
-        while process.poll() is None:
-            for file in (
-                found for root in pods.folders for name in files for found in Path(root).parent.glob(name)
-            ):
-                with contextlib.suppress(OSError):  # the cgroup is being removed
-                    seen.add((file.parent.name.rpartition("-")[2], file.read_text().strip()))
-            time.sleep(0.05)
-        _, errors = process.communicate()
-    assert process.returncode == 0, errors
+def test_a_request_is_a_share_of_a_busy_core(campaign: Campaign) -> None:
+    records, seen = campaign
+    version = PodCgroups("unused", limited=True).own.version
     asked = {("pub0", 0.1), ("pub0", 2), ("load0", CPU_REQUEST)}
-    shares = {
-        (pod, *CpuResources(request=request).files(pods.own.version).values()) for pod, request in asked
-    }
+    shares = {(pod, *CpuResources(request=request).files(version).values()) for pod, request in asked}
     assert shares <= seen
-    records = last_attempts(tmp_path / "out")
-    assert sorted(record["cpu_request"] for record in records) == [0.1, 2]
-    assert all(record["valid"] and record["background_load"]["cpu0_percent"] > 0 for record in records)
+    busy = [record for record in records if "background" in record]
+    assert sorted(record["cpu_request"] for record in busy) == [0.1, 2]
+    assert all(record["background_load"]["cpu0_percent"] > 0 for record in busy)

@@ -50,7 +50,7 @@ def test_missing_permissions_are_reported_before_anything_starts(k8sdds: Command
 
 SHARED_MEMORY = """\
   - networks: host
-    test: [throughput, latency]
+    test: throughput
     middleware: [fastdds, zenoh]
     transport: [unicast, shared-memory]
     payload_bytes: 8192

@@ -36,15 +36,15 @@ BY_DISCOVERY = {
 }
 
 
-def counted(folder: Path, sweeps: str, **keys: object) -> dict[tuple[str, str], dict[str, KindCounts]]:
-    """Run an experiment; return what was counted in each pod by middleware and discovery."""
-    (folder / "kinds.yaml").write_text(experiment(sweeps, duration_s=0.3, **keys))
+def counted(folder: Path, sweeps: str, **keys: object) -> dict[tuple[str, str, str], dict[str, KindCounts]]:
+    """Run an experiment; return what was counted in each pod by network, middleware and discovery."""
+    (folder / "kinds.yaml").write_text(experiment(sweeps, duration_s=0.3, baseline="flannel-hostgw", **keys))
     argv = [sys.executable, "-c", COUNTING, "run", "kinds.yaml", "-o", "out"]
     done = subprocess.run(
         argv, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[tuple[str, str], dict[str, KindCounts]] = {}
+    found: dict[tuple[str, str, str], dict[str, KindCounts]] = {}
     for record in last_attempts(folder / "out"):
         attempt = folder / "out/raw" / record["trial_id"] / str(record["attempt"])
         pods = {
@@ -52,7 +52,7 @@ def counted(folder: Path, sweeps: str, **keys: object) -> dict[tuple[str, str], 
             for path in attempt.glob(f"*/{FILE}")
         }
         assert f"counted: {' '.join(sorted(pods))}" in record["warnings"]
-        found[record["middleware"], record["discovery"]] = {
+        found[record["network"], record["middleware"], record["discovery"]] = {
             name: counts for name, counts in pods.items() if counts
         }
     return found
@@ -62,29 +62,39 @@ def kinds(counts: KindCounts) -> set[str]:
     return {kind for _, kind, _, _ in counts.rows}
 
 
-@pytest.mark.parametrize("families", ["ipv4", "ipv6"])
-def test_discovery_and_samples_are_counted_in_each_pod(tmp_path: Path, families: str) -> None:
-    sweep = "  - {networks: flannel-hostgw, test: latency, payload_bytes: 1024, middleware: [cyclonedds, fastdds, zenoh]}"
-    found = counted(tmp_path, sweep, baseline="flannel-hostgw", ip_families=f"[{families}]")
-    for (middleware, _), pods in found.items():
+EACH_MIDDLEWARE = "  - {networks: flannel-hostgw, test: latency, payload_bytes: 1024, middleware: [cyclonedds, fastdds, zenoh]}\n"
+OTHER_PLACES = """\
+  - {networks: flannel-hostgw, test: latency, payload_bytes: 1024, middleware: fastdds, discovery: server}
+  - networks: baremetal
+    test: latency
+    payload_bytes: 1024
+    subscribers: 2
+    placement: {pub0: 0, sub0: 1, sub1: 1}
+"""
+
+
+def check_each_middleware(found: dict[tuple[str, str, str], dict[str, KindCounts]]) -> None:
+    """Check that discovery and samples were counted in each pod."""
+    for middleware, expected in BY_DISCOVERY.items():
+        pods = found["flannel-hostgw", middleware, "auto"]
         assert set(pods) == {"pub0", "sub0"}
         for counts in pods.values():
-            assert BY_DISCOVERY[middleware] <= kinds(counts)
+            assert expected <= kinds(counts)
             assert counts.dropped_packets == 0
             # Its pod sends each sample, or the reply to it.
             assert sum(size for _, _, _, size in counts.rows) > 1024
 
 
-def test_the_pod_of_the_discovery_server_is_counted(tmp_path: Path) -> None:
-    sweep = "  - {networks: flannel-hostgw, test: latency, payload_bytes: 1024, middleware: fastdds, discovery: server}"
-    ((pods,)) = counted(tmp_path, sweep, baseline="flannel-hostgw").values()
+def test_what_participants_and_servers_send_is_counted(tmp_path: Path) -> None:
+    found = counted(tmp_path, EACH_MIDDLEWARE + OTHER_PLACES)
+    check_each_middleware(found)
+    pods = found["flannel-hostgw", "fastdds", "server"]
     assert set(pods) == {"pub0", "sub0", "discovery"}
     assert kinds(pods["discovery"]) >= {"participants", "endpoints"}
     assert "data" not in kinds(pods["discovery"])
+    # A node without pods is counted once.
+    assert set(found["baremetal", "cyclonedds", "auto"]) == {"pub0", "sub0"}
 
 
-def test_a_node_without_pods_is_counted_once(tmp_path: Path) -> None:
-    placement = "placement: {pub0: 0, sub0: 1, sub1: 1}"
-    sweep = f"  - {{networks: baremetal, test: latency, payload_bytes: 1024, subscribers: 2, {placement}}}"
-    ((pods,)) = counted(tmp_path, sweep, baseline="baremetal").values()
-    assert set(pods) == {"pub0", "sub0"}
+def test_packets_of_ipv6_are_counted(tmp_path: Path) -> None:
+    check_each_middleware(counted(tmp_path, EACH_MIDDLEWARE, ip_families="[ipv6]"))
