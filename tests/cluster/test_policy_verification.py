@@ -165,7 +165,7 @@ def test_a_campaign_needs_a_policy_where_traffic_is_refused_by_default(
     namespace.wait_deleted(admin, "k8sdds-lab")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_stopped_verification_deletes_its_namespace(
     admin: KubernetesClient, user: User, application: str, tmp_path: Path, number: signal.Signals
 ) -> None:
