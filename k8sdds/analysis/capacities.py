@@ -14,6 +14,7 @@ from k8sdds.analysis import statistics
 from k8sdds.analysis.capacity import Bounds, Goal, Probe, Search
 from k8sdds.analysis.conditions import COMPARABLE, CONDITION, UNIT, describe
 from k8sdds.model.axis import axes
+from k8sdds.results import tidy
 from k8sdds.system.grouping import Row, grouped
 from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
 from k8sdds.workloads.fleet_capacity import FleetCapacity, SearchOptions, options_type
@@ -73,7 +74,7 @@ class Found:
         rows = []
         for share, value in self.search.latency_values(self.probes).items():
             same = (row for row in self.trials if row[self.searched] == value)
-            trials = [row for row in same if row["duration_s"] == self.search.duration_s]
+            trials = tidy.comparable([row for row in same if row["duration_s"] == self.search.duration_s])
             row: Row = {"share_percent": share, self.searched: value, "n": len(trials)}
             for percentile in PERCENTILES:
                 known = [delay for trial in trials if (delay := trial[f"delay_{percentile}_us"])]

@@ -10,7 +10,7 @@ from typing import Any
 from k8sdds.model.axis import compact
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Kind, parsed
-from k8sdds.results.histograms import NOTHING_ARRIVED, VALUES_BEYOND
+from k8sdds.results.histograms import NOTHING_ARRIVED
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
@@ -81,10 +81,8 @@ SEARCHES = ("capacity", "fleet-capacity")
 def best(rows: Sequence[Row]) -> list[Row]:
     """Return the last valid attempt of each trial, for use in statistics, in the order of the rows.
 
-    Profiled trials and probes of a search are left out. A percentile that has too few episodes of values above it in
-    one trial is None in all trials of its cell: otherwise, repetitions without a stall would count, and those with
-    one would not. The same is true of a time that one trial ended before, or in which no sample arrived: the others are
-    the fastest.
+    Profiled trials and probes of a search are left out. A metric that is null in one trial, with a reason in `missing`,
+    is None in all trials of its cell: the others are those without a stall, with less loss, or the fastest ones.
     """
     return comparable(_last_valid(row for row in rows if row["test"] not in SEARCHES))
 
@@ -96,18 +94,13 @@ def comparable(trials: Sequence[Row]) -> list[Row]:
 
 
 def _reasons_of_cells(trials: Sequence[Row]) -> dict[str | None, dict[str, str]]:
-    """Return why metrics of a cell have no mean, by cell and metric: the reason of the first trial."""
-    few: dict[str | None, dict[str, str]] = defaultdict(dict)
-    censored: dict[str | None, dict[str, str]] = defaultdict(dict)
+    """Return why metrics of a cell have no mean, by cell and metric: the reason of the first trial without a value."""
+    found: dict[str | None, dict[str, str]] = defaultdict(dict)
     for row in trials:
-        cell, missing = row["cell_id"], row["missing"] or {}
-        for metric, number in (row["tail_episodes"] or {}).items():
-            if number < VALUES_BEYOND and metric in METRICS:
-                few[cell].setdefault(metric, missing.get(metric, f"{number} episodes above it"))
-        for metric, reason in missing.items():
-            if metric in METRICS and is_censored(metric, reason):
-                censored[cell].setdefault(metric, reason)
-    return {cell: few[cell] | censored[cell] for cell in (*few, *censored)}
+        for metric, reason in (row["missing"] or {}).items():
+            if metric in METRICS:
+                found[row["cell_id"]].setdefault(metric, reason)
+    return found
 
 
 def _without(row: Row, reasons: Mapping[str, str]) -> Row:

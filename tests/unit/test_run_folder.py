@@ -54,6 +54,19 @@ def test_a_percentile_that_one_repetition_does_not_know_is_unknown_in_all(tmp_pa
     assert reasons == [{"delay_p99_us": f"in another repetition, {few['delay_p99_us']}"}, few, {}]
 
 
+def test_a_percentile_that_missing_samples_could_move_is_unknown_in_all(tmp_path: Path) -> None:
+    """Otherwise those repetitions would count that lost least."""
+    run = folder(tmp_path)
+    why = {"delay_p90_us": "8 % of the values are missing, at most 5 % may be"}
+    known = {"delay_p50_us": 3.0, "delay_p90_us": 5.0}
+    lost = {"delay_p50_us": 3.0, "delay_p90_us": None, "missing": why}
+    repetitions(run, "paced", "a", known, lost, known)
+    repetitions(run, "paced", "b", known, known, known)
+    trials = tidy.best(tidy.rows(run))
+    levels = {(row["network_label"], row["quantity"]): row["n"] for row in overhead.levels(trials)}
+    assert levels == {("a", "delay_p50_us"): 3, ("b", "delay_p50_us"): 3, ("b", "delay_p90_us"): 3}
+
+
 def test_a_time_that_one_repetition_ended_before_has_no_mean(tmp_path: Path) -> None:
     """Otherwise the mean would be that of the fastest repetitions."""
     run = folder(tmp_path)

@@ -172,6 +172,25 @@ def test_delays_are_reported_at_shares_of_the_capacity(
         assert all(row["n"] >= 3 for row in rows)
 
 
+def test_a_percentile_that_one_probe_does_not_know_has_no_mean(
+    tmp_path: Path, attempts: list[dict[str, Any]]
+) -> None:
+    """Otherwise the delay below the capacity would be that of the probes without a stall."""
+    run = folder(tmp_path, attempts)
+    known = content.read(run).searches[0]
+    rate = known.delays[-1]["rate"]
+    stalled = next(
+        row for row in known.trials if row["rate"] == rate and row["duration_s"] == known.search.duration_s
+    )
+    few = {
+        "delay_p99_us": None,
+        "missing": {"delay_p99_us": "3 episodes above it, 10 are needed (1500 values)"},
+    }
+    changed = [row | few if row["trial_id"] == stalled["trial_id"] else row for row in attempts]
+    found = content.read(folder(tmp_path / "changed", changed)).searches[0].delays[-1]
+    assert (found["rate"], found["p99_us"], found["p50_us"]) == (rate, None, known.delays[-1]["p50_us"])
+
+
 def test_probes_are_in_no_table_of_means(tmp_path: Path, attempts: list[dict[str, Any]]) -> None:
     whole = content.read(folder(tmp_path, attempts))
     assert not whole.best and not len(whole.levels) and not len(whole.overheads)
