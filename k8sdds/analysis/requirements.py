@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
 from k8sdds.analysis import missing
 from k8sdds.analysis.flows import of_chain, of_flow
-from k8sdds.analysis.statistics import CONFIDENCE, exp, t_interval, t_quantile
+from k8sdds.analysis.statistics import CONFIDENCE, NO_SPREAD, count_bounds, exp, t_interval, t_quantile
 from k8sdds.model.application import Application, Requirement
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
@@ -95,31 +95,30 @@ def judge(requirement: Requirement, trials: Sequence[Row], level: float = LEVEL)
         return Judgement(requirement, UNDECIDED, None, None, None, 0, None, why or "not measured", longer)
     log = metric.log and min(values) > 0 and requirement.limit > 0
     scale = math.log if log else float
-    points, limit = [scale(value) for value in values], scale(requirement.limit)
-    center, low, high, spread = t_interval(points, confidence=1 - 2 * level)
-    floor = _resolution(requirement, [row for _, row in known], level)
-    if high is not None and not log:
-        low, high = max(low or 0.0, 0.0), max(high, floor)
+    limit, samples = scale(requirement.limit), _samples(requirement, [row for _, row in known])
+    center, _, _, spread = t_interval([scale(value) for value in values])
+    mean = _Mean(center, spread, len(values), samples / len(values), level)
+    equal = spread is not None and spread <= NO_SPREAD and not samples and not requirement.at_least
+    low, high = (None, None) if equal else mean.bounds()
     verdict = _verdict(requirement, limit, low, high)
     further: int | None = None
     longer_s: float | None = None
     why = ""
     if verdict == UNDECIDED:
-        further = _further(abs(limit - center), spread, len(points), level)
-        why = "one repetition has no interval" if spread is None else "the interval contains the limit"
-        if floor > requirement.limit and not requirement.at_least and center <= limit:
-            further = math.ceil(len(points) * floor / requirement.limit) - len(points)
-            longer_s = missing.extended_s(trials, floor / requirement.limit)
-            why = "too few samples for so small a share"
-        further = further if further is not None and further <= MAX_FURTHER else None
-    back = exp if log else float
+        further, factor = _further(requirement, limit, mean), _factor(requirement, limit, mean)
+        longer_s = missing.extended_s(trials, factor)
+        why = "the interval contains the limit"
+        why = "one repetition has no interval" if spread is None else why
+        why = "all repetitions give the same number, so their spread is unknown" if equal else why
+        why = "too few samples for so small a share" if factor > 1 else why
+    back = exp if log else lambda value: max(value, 0.0)
     bounds = (None if bound is None else back(bound) for bound in (low, high))
     return Judgement(
         requirement,
         verdict,
-        back(center),
-        *metric.possible(back(center), *bounds),
-        len(points),
+        back(mean.center),
+        *metric.possible(back(mean.center), *bounds),
+        len(values),
         further,
         why,
         longer_s,
@@ -174,31 +173,64 @@ def _verdict(requirement: Requirement, limit: float, low: float | None, high: fl
     return MET if within else NOT_MET if beyond else UNDECIDED
 
 
-def _further(distance: float, spread: float | None, n: int, level: float) -> int | None:
-    """Return how many further repetitions make half the interval shorter than the distance to the limit."""
-    if spread is None:
-        return None
-    for more in (*range(1, 50), *range(50, MAX_FURTHER + 1, 10)):
-        if t_quantile(n + more - 1, 1 - 2 * level) * spread / math.sqrt(n + more) < distance:
-            return int(more)
-    return None
+@dataclass(frozen=True)
+class _Mean:
+    """The mean of a metric over repetitions, on the scale on which it is judged."""
+
+    center: float
+    spread: float | None
+    """Standard deviation of the repetitions; None if there is only one."""
+    n: int
+    samples: float
+    """Samples of a repetition, of which the mean is a share in percent; 0 for other metrics."""
+    level: float
+
+    def bounds(self, further: int = 0) -> tuple[float | None, float | None]:
+        """Return the interval, after `further` repetitions if mean and spread stay as they are.
+
+        That of a share also contains the interval of independent samples: a few lost ones can be as many in all
+        repetitions by chance. Losses come in groups, so this one alone would be optimistic.
+        """
+        if self.spread is None:
+            return None, None
+        n = self.n + further
+        half = t_quantile(n - 1, 1 - 2 * self.level) * self.spread / math.sqrt(n) if self.spread else 0.0
+        low, high = self.center - half, self.center + half
+        if self.samples:
+            percent = 100 / (self.samples * n)
+            fewest, most = count_bounds(self.center / percent, self.level)
+            low, high = min(low, fewest * percent), max(high, most * percent)
+        return low, high
 
 
-def _resolution(requirement: Requirement, trials: Sequence[Row], level: float) -> float:
-    """Return the upper bound of a share in percent that was 0 in all these trials; 0 for other metrics.
+def _further(requirement: Requirement, limit: float, mean: _Mean) -> int | None:
+    """Return how many further repetitions decide if mean and spread stay as they are."""
+    candidates = (*range(1, 50), *range(50, MAX_FURTHER + 1, 10))
+    decide = (more for more in candidates if _verdict(requirement, limit, *mean.bounds(more)) != UNDECIDED)
+    return next(decide, None) if mean.spread is not None else None
 
-    It is -ln(level) / N of N samples, which is the rule of three at 5 %: 3 / N (Hanley, Lippman-Hand, JAMA 249(13),
-    1983). Losses come in groups, so the bound is optimistic.
-    """
+
+def _factor(requirement: Requirement, limit: float, mean: _Mean) -> float:
+    """Return how many times as many samples decide about a share that is the same in all repetitions."""
+    factor = 1.0
+    while factor < MAX_FURTHER:
+        longer = replace(mean, spread=0.0, samples=factor * mean.samples)
+        if _verdict(requirement, limit, *longer.bounds()) != UNDECIDED:
+            return factor
+        factor *= 1.05
+    return math.inf
+
+
+def _samples(requirement: Requirement, trials: Sequence[Row]) -> float:
+    """Return the number of samples of which a requirement limits a share; 0 if it limits something else."""
     if requirement.at_least or METRICS[requirement.metric].unit != "%":
-        return 0.0
-    samples = sum((row.get("sent") or 0) * (row.get("subscribers") or 1) for row in trials)
-    return zero_share_percent(level) / samples if samples else 0.0
+        return 0
+    return math.fsum((row.get("sent") or 0) * (row.get("subscribers") or 1) for row in trials)
 
 
 def zero_share_percent(level: float) -> float:
     """Return the upper bound of a share in percent that was 0, times the number of samples."""
-    return -100 * math.log(level)
+    return 100 * count_bounds(0, level)[1]
 
 
 # -- the CPU time of nodes ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 from k8sdds.results import student
@@ -192,6 +193,20 @@ def t_interval(
 def t_quantile(df: float, confidence: float) -> float:
     """Return the quantile of Student's t distribution that bounds a two-sided interval."""
     return student.quantile(0.5 + confidence / 2, df)
+
+
+def count_bounds(count: float, level: float) -> tuple[float, float]:
+    """Return the lower and the upper one-sided bound of the expected number of independent rare events.
+
+    Source: Byar's approximation of the limits of a Poisson mean, in Breslow, Day, "Statistical Methods in Cancer
+    Research II", IARC 1987, section 2.3. Without any event, the upper one is -ln(level), which is the rule of three at
+    5 %: Hanley, Lippman-Hand, JAMA 249(13), 1983.
+    """
+    if not count:
+        return 0.0, -math.log(level)
+    z = NormalDist().inv_cdf(1 - level) / 3
+    fewest = count * max(1 - 1 / (9 * count) - z / math.sqrt(count), 0) ** 3
+    return fewest, (count + 1) * (1 - 1 / (9 * (count + 1)) + z / math.sqrt(count + 1)) ** 3
 
 
 def exp(value: float) -> float:

@@ -689,7 +689,10 @@ def test_a_pair_of_nodes_is_one_between_which_samples_travel(recording: Recordin
 def test_verdicts_come_from_the_flows_of_the_record(recording: Recording, tmp_path: Path) -> None:
     record = recording.record()
     application = load(tmp_path)
-    trials = flow_trials(application, *[record] * 3)
+    slower, faster = deepcopy(record), deepcopy(record)
+    slower["by_flow"]["command"]["chain"]["delay_p50_us"] *= 1.25
+    faster["by_flow"]["command"]["chain"]["delay_p50_us"] /= 1.25
+    trials = flow_trials(application, record, slower, faster)
     assert list(trials) == ["scan", "imu", "command", "reaction"]
     assert [row["sent"] for row in trials["scan"]] == [400] * 3
     verdicts = verdicts_of(application, trials)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 
 from k8sdds.analysis.requirements import corrected_level, judge, overall
@@ -73,6 +74,36 @@ def test_no_loss_in_few_samples_is_no_proof() -> None:
     assert few.verdict == "undecided" and few.further == 12
     assert judge(LOSS, rows("lost_percent", [0, 0, 0] * 5, sent=20)).verdict == "met"
     assert judge(LOSS, rows("lost_percent", [5, 5.1, 4.9])).verdict == "not met"
+
+
+def test_equal_numbers_have_an_unknown_spread() -> None:
+    """Values have three digits: two near the limit are equal by chance more often than a strict level allows."""
+    for values in ([995, 995], [1005, 1005], [500, 500, 500]):
+        found = judge(LIMIT, rows("delay_p90_us", values))
+        assert (found.verdict, found.low, found.further) == ("undecided", None, 1)
+        assert found.why == "all repetitions give the same number, so their spread is unknown"
+    assert judge(RATE, rows("achieved_rate_percent", [100, 100])).verdict == "met", "all was sent"
+
+
+@pytest.mark.parametrize(("limit", "further"), [(0.02, 3), (0.005, 6)])
+def test_as_many_lost_samples_in_all_repetitions_are_chance(limit: float, further: int) -> None:
+    """3 events of 30,000 samples: the expected number is between 0.8 and 7.8, at 5 % to each side."""
+    loss = Requirement("camera", "lost_percent", limit)
+    found = judge(loss, rows("lost_percent", [0.01] * 3))
+    assert (found.verdict, found.further) == ("undecided", further)
+    assert found.low == pytest.approx(0.0027, rel=0.05) and found.high == pytest.approx(0.0258, rel=0.01)
+    assert found.why == "too few samples for so small a share"
+    assert judge(loss, rows("lost_percent", [0.01] * (3 + further))).verdict != "undecided"
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_wrong_verdict_about_few_lost_samples_is_rare(n: int) -> None:
+    """2 of 10,000 samples are lost in each repetition on average, just beyond the limit."""
+    chance = np.random.default_rng(7)
+    loss = Requirement("camera", "lost_percent", 0.01999)
+    lost = chance.poisson(2, (400, n)) / 100
+    wrong = sum(judge(loss, rows("lost_percent", list(own))).verdict == "met" for own in lost)
+    assert wrong <= 0.05 * len(lost)
 
 
 def test_no_loss_is_less_certain_at_a_stricter_level() -> None:
