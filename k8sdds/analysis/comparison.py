@@ -201,7 +201,7 @@ class _Pair:
             for name in quantities or _headlines(rows_a):
                 if not METRICS[name].log:
                     continue
-                if len(_definitions(name, used)) > 1:
+                if len(overhead.definitions(METRICS[name], used)) > 1:
                     redefined[name] = None
                 elif change := self._change((rows_a, rows_b), bases, name):
                     rows.append(self._settings(rows_a[0], key) | {"quantity": name} | change)
@@ -240,12 +240,14 @@ class _Pair:
         (logs_a, rounding_a), (logs_b, rounding_b) = (
             overhead.logs(rows, metric, base) for rows, base in zip(cells, bases, strict=True)
         )
-        shared = sorted(logs_a.keys() & logs_b.keys())
-        if not logs_a or not logs_b or (self.is_paired and not shared):
+        if self.is_paired:
+            shared = sorted(logs_a.keys() & logs_b.keys())
+            logs_a, logs_b = ({key: logs[key] for key in shared} for logs in (logs_a, logs_b))
+        if not logs_a or not logs_b:
             return None
         values_a, values_b = list(logs_a.values()), list(logs_b.values())
         if self.is_paired:
-            differences = [logs_b[repetition] - logs_a[repetition] for repetition in shared]
+            differences = [b - a for a, b in zip(values_a, values_b, strict=True)]
             contrast = one_sample(differences, math.hypot(rounding_a, rounding_b), self.confidence)
         else:
             contrast = independent_logs(values_b, values_a, (rounding_b, rounding_a), self.confidence)
@@ -255,18 +257,6 @@ class _Pair:
             "ci_low": low, "ci_high": high, "change_percent": 100 * (contrast.ratio - 1),
             "p": contrast.p_different, "n_a": len(logs_a), "n_b": len(logs_b), "contrast": contrast,
         }  # fmt: skip
-
-
-def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:
-    """Return the definitions of a metric that the trials have: whether it is the current one, and the method.
-
-    Published data that was imported always has the definition of the program that measured it.
-    """
-    own = [row for row in rows if row["testbed"] != "imported" and row.get(metric) is not None]
-    return {
-        ((row.get("schema") or 1) >= METRICS[metric].since, overhead.method(METRICS[metric], row))
-        for row in own
-    }
 
 
 def _headlines(rows: list[Row]) -> list[str]:

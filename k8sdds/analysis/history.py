@@ -26,6 +26,7 @@ from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import COMPARABLE, UNIT
 from k8sdds.analysis.statistics import geometric_mean
 from k8sdds.results import steadiness
+from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
 from k8sdds.system.grouping import Row, by_columns
@@ -102,7 +103,7 @@ def history(
     if not found:
         raise InputError(
             f"no metric of a cell was measured in at least {MIN_RUNS} of the {len(ordered)} run folders",
-            "name folders of the same experiment",
+            "name folders of the same experiment, in which the metrics have the same definition",
         )
     changes = find_changes([one.logs for one in found], level)
     for one, its in zip(found, changes, strict=True):
@@ -249,21 +250,29 @@ def _stretches(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _series(runs: Sequence[Run], quantities: Sequence[str], relative: bool) -> list[Series]:
+    """Return the series; runs that define a metric differently than the last one are left out of its series."""
     found: dict[tuple[Any, ...], Series] = {}
+    last: dict[tuple[Any, ...], Any] = {}
     for number, run in enumerate(runs):
         for key, trials in by_columns(run.rows, (UNIT, *COMPARABLE)).items():
             for name in quantities or HEADLINES:
-                log = _log(run, trials, name, relative)
+                definition, log = _log(run, trials, METRICS[name], relative)
                 if log is not None:
-                    one = found.setdefault((name, *key), Series(trials[0], name, [math.nan] * len(runs), []))
+                    last[name, key] = definition
+                    one = found.setdefault(
+                        (name, key, definition), Series(trials[0], name, [math.nan] * len(runs), [])
+                    )
                     one.logs[number] = log
-    return list(found.values())
+    return [one for (name, key, definition), one in found.items() if last[name, key] == definition]
 
 
-def _log(run: Run, trials: list[Row], name: str, relative: bool) -> float | None:
-    base = overhead.base_of(trials[0], run.rows, run.baseline) if relative else None
-    logs, _ = overhead.logs(trials, name, base)
-    return math.fsum(logs.values()) / len(logs) if logs else None
+def _log(run: Run, trials: list[Row], metric: Metric, relative: bool) -> tuple[Any, float | None]:
+    """Return the definition of a metric of a cell in a run, and its mean logarithm."""
+    base = overhead.base_of(trials[0], run.rows, run.baseline) if relative else []
+    trials, base = overhead.alike(metric, trials, base)
+    logs, _ = overhead.logs(trials, metric.name, base if relative else None)
+    definition = frozenset(overhead.definitions(metric, [*trials, *base]))
+    return definition, math.fsum(logs.values()) / len(logs) if logs else None
 
 
 def _row(runs: Sequence[Run], one: Series) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -179,12 +180,26 @@ def method(metric: Metric, trial: Row) -> str | None:
     return trial.get("delay_method") if metric.group == "delay" else None
 
 
+def definitions(metric: Metric, trials: Iterable[Row]) -> set[tuple[bool, str | None]]:
+    """Return the definitions of a metric that trials have: whether it is the current one, and the method.
+
+    Published data that was imported always has the definition of the program that measured it.
+    """
+    own = (row for row in trials if row["testbed"] != "imported" and row.get(metric.name) is not None)
+    return {((row.get("schema") or 1) >= metric.since, method(metric, row)) for row in own}
+
+
+def methods(metric: Metric, trials: Iterable[Row]) -> Counter[str]:
+    """Return the methods by which a metric was measured, with the number of trials, see `method`."""
+    return Counter(known for trial in trials if (known := method(metric, trial)))
+
+
 def alike(metric: Metric, *groups: list[Row]) -> tuple[list[Row], ...]:
     """Return the trials of each group for which a metric was measured by the method of most trials of all groups."""
-    methods = Counter(known for trials in groups for trial in trials if (known := method(metric, trial)))
-    if len(methods) < 2:
+    known = methods(metric, itertools.chain(*groups))
+    if len(known) < 2:
         return groups
-    usual, _ = methods.most_common(1)[0]
+    usual, _ = known.most_common(1)[0]
     return tuple([trial for trial in trials if method(metric, trial) == usual] for trials in groups)
 
 

@@ -146,6 +146,8 @@ def _point(
     if part.exact:
         counts = tuple(row[part.quantity] for row in used if row.get(part.quantity) is not None)
         return PointData(values, counts, rows=used)
+    # Delays that were measured by another method have no ratio.
+    groups = list(overhead.alike(METRICS[part.quantity], *groups))
     terms = list(zip(groups, part.quantities, strict=False))
     by_repetition = [overhead.by_repetition(group, quantity) for group, quantity in terms]
     logs = {

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from k8sdds.analysis import missing
+from k8sdds.analysis import missing, overhead
 from k8sdds.analysis.statistics import holm
 from k8sdds.claims import evidence
 from k8sdds.claims.evidence import PointData, Source
@@ -297,6 +297,10 @@ def _no_estimate(claim: Claim, parts: PartData) -> str:
     for number, points in parts.items():
         for rows in (list(point.rows) for point in points if not point.is_known):
             for quantity in claim.parts[number].quantities:
+                if len(methods := overhead.methods(METRICS[quantity], rows)) > 1:
+                    return (
+                        f"{METRICS[quantity].title}: measured by {' and by '.join(methods)}; measure by one"
+                    )
                 values = [row[quantity] for row in rows if row.get(quantity) is not None]
                 if 0 in values:
                     zeros = f"{values.count(0)} of {len(values)} trials"

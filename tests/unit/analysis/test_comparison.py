@@ -65,6 +65,14 @@ def test_pairing_within_a_folder_removes_effects_of_a_repetition():
     assert not apart.rows[0]["different"] and "Welch" in apart.how
 
 
+def test_paired_levels_are_those_of_the_common_repetitions():
+    """Each side lacks another repetition, so one pair remains."""
+    a, b = rows("a", n=2), rows("b", mbps=90, n=3)[1:]
+    (row,) = compare(Side("r@a", "r", a, label="a"), Side("r@b", "r", b, label="b")).rows
+    assert (row["n_a"], row["n_b"], row["how"]) == (1, 1, "no test: one repetition")
+    assert row["ratio"] == pytest.approx(row["b"] / row["a"])
+
+
 def test_p_values_are_corrected_over_all_cells():
     sizes = range(100, 120)
     one = [row for size in sizes for row in rows(payload_bytes=size)]

@@ -166,3 +166,23 @@ def test_a_folder_that_is_named_twice_is_refused(tmp_path):
         RunFolder.create(Path(folder), {}, "")
     result = CliRunner().invoke(app, ["history", *folders, f"{folders[0]}/"])
     assert isinstance(result.exception, InputError) and "named more than once" in result.exception.message
+
+
+@pytest.mark.parametrize(
+    ("column", "quantity", "values"),
+    [
+        ("schema", "throughput_mbps", (1, 5)),
+        ("delay_method", "delay_p90_us", ("round trip / 2", "synchronized clocks")),
+    ],
+)
+def test_runs_that_define_a_metric_differently_are_no_change(column, quantity, values):
+    """Records of schema 1 have another throughput, and delays by other clocks are other quantities."""
+    runs = [run(number, 80 if number < 8 else 100) for number in range(8 + MIN_RUNS)]
+    for number, one in enumerate(runs):
+        for row in one.rows:
+            row |= {"schema": 5, "delay_p90_us": row["throughput_mbps"], column: values[number >= 8]}
+    for relative in (False, True):
+        (veth,) = (row for row in rows(*history(runs, [quantity], relative)) if row["network"] == "veth")
+        assert (veth["runs"], veth["changed"]) == (MIN_RUNS, False)
+    with pytest.raises(InputError, match=f"at least {MIN_RUNS}"):
+        history(runs[:-1], [quantity])

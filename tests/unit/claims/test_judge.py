@@ -209,6 +209,22 @@ def test_a_percentile_of_too_few_values_is_the_reason_of_an_undecided_claim():
     assert "; lower the rate, so that fewer values are missing: " in judged(tail, lost, one[1]).reason
 
 
+def test_delays_by_different_methods_have_no_ratio():
+    delay = claim(part={"quantity": "delay_p90_us", "cells": {"rate": 100}})
+    known = {"test": "paced", "rate": 100, "layout": None}
+    trials = [
+        row | {"delay_p90_us": row["throughput_mbps"], "delay_method": method}
+        for label, mbps, method in (("a", 80, "round trip / 2"), ("b", 100, "synchronized clocks"))
+        for row in rows(label, mbps, **known)
+    ]
+    result = judged(delay, trials)
+    assert result.verdict == judge.NOT_ENOUGH
+    assert "p90 delay: measured by round trip / 2 and by synchronized clocks" in result.reason
+    for row in trials:
+        row["delay_method"] = "synchronized clocks"
+    assert judged(delay, trials).verdict == judge.SUPPORTED
+
+
 def test_a_share_of_zero_has_no_ratio():
     share = claim("lower", part={"quantity": "recovered_percent", "at": {"outage_for_s": [22]}})
     known = {"test": "outage", "outage_for_s": 22}
