@@ -112,11 +112,12 @@ class Racing(Planner):
         """Return the results of each configuration in the attempts."""
         trials: dict[str, list[Row]] = defaultdict(list)
         failed: set[str] = set()
+        valid = {record.trial_id for record in attempts if record.valid}
         for record in attempts:
             cell = str(record.cell_id)
             if record.valid:
                 trials[cell].append(vars(record) | {BLOCK: record.repetition})
-            else:
+            elif record.trial_id not in valid:
                 failed.add(cell)
         return [
             self._measured(candidate.cell_ids, trials, failed) for candidate in self._candidates.measurable
@@ -125,8 +126,8 @@ class Racing(Planner):
     def _measured(self, cells: Sequence[str], trials: dict[str, list[Row]], failed: set[str]) -> Measured:
         application = self._application
         by_flow = trials_of(application, cells, trials)
-        unmeasured = (cell in failed and not trials.get(cell) for cell in cells)
-        if any(unmeasured) or any(map(missing.without_samples, by_flow.values())):
+        # A configuration with a trial without a valid attempt is never known to meet all requirements.
+        if failed.intersection(cells) or any(map(missing.without_samples, by_flow.values())):
             return Measured(failed=True)
         if not all(by_flow.values()):
             return Measured()

@@ -168,6 +168,8 @@ def _judged(application: Application, option: Option, level: float, fit: Fit) ->
     delays = tuple(judge_flows(_percentiles(application), option.trials))
     # A flow does not work if no sample arrives, or if it cannot be measured, such as a reliable one that loses samples.
     verdict = NOT_MET if option.failed else overall(judgements)
+    # A trial without a valid attempt can be one that lost samples: the others are not all that was measured.
+    verdict = UNDECIDED if verdict == MET and option.rejected else verdict
     return Ranked(option, judgements, verdict, delays, fit.level(option.key))
 
 

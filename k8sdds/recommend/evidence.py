@@ -65,7 +65,7 @@ class Option:
     failed: Mapping[str, str] = field(default_factory=dict)
     """Why a flow does not work: the last invalid attempt if none is valid, or that no sample arrived."""
     rejected: Mapping[str, Row] = field(default_factory=dict)
-    """The last invalid attempt of a flow without a valid one."""
+    """The last attempt of a trial without a valid one, by flow with such trials."""
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -158,8 +158,8 @@ def own_application(run: RunFolder) -> ApplicationExperiment | None:
 def of_own_run(run: RunFolder, experiment: ApplicationExperiment) -> Evidence:
     """Return the evidence of a run folder that measured the application."""
     rows = tidy.rows(run)
-    invalid = {row["cell_id"]: row for row in rows if not row["valid"]}
-    found = of_trials(experiment, tidy.best(rows), invalid, str(run.path))
+    best = tidy.best(rows)
+    found = of_trials(experiment, best, {row["cell_id"]: row for row in _rejected(rows, best)}, str(run.path))
     return replace(found, command=tuple(map(str, run.campaign.get("command") or ())))
 
 
@@ -168,7 +168,7 @@ def of_trials(
 ) -> Evidence:
     """Return the evidence of the valid trials of a campaign that measured an application.
 
-    `invalid` has the last invalid attempt by cell_id; `source` is where the trials are from.
+    `invalid` has the last attempt of a trial without a valid one, by cell_id; `source` is where the trials are from.
     """
     by_cell: dict[str, list[Row]] = defaultdict(list)
     for row in best:
@@ -181,13 +181,10 @@ def of_trials(
         trials = trials_of(application, candidate.cell_ids, by_cell)
         parts = candidate.cell_ids * len(trials) if application.at_once else candidate.cell_ids
         cells = dict(zip(trials, parts, strict=True))
-        rejected = {
-            flow: invalid[cell] for flow, cell in cells.items() if not trials[flow] and cell in invalid
-        }
-        failed = {flow: str(row["reason"] or "") for flow, row in rejected.items()} | _silent(trials)
+        rejected = {flow: invalid[cell] for flow, cell in cells.items() if cell in invalid}
         # Flows can share cells with other configurations, so a configuration counts only if all of its flows do.
-        if all(rows or flow in failed for flow, rows in trials.items()):
-            options.append(Option(choices, trials, failed, rejected))
+        if all(rows or flow in rejected for flow, rows in trials.items()):
+            options.append(Option(choices, trials, _failed(trials, rejected), rejected))
         else:
             unmeasured.append(choices)
     search = experiment.search
@@ -218,14 +215,17 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
             f" {application.name}",
         )
     rows: list[_Entry] = []
-    for index, folder in enumerate(folders):
-        run = RunFolder.open(folder)
+    # The trials of a folder that is named twice would count as different repetitions.
+    runs = {run.path.resolve(): run for run in map(RunFolder.open, folders)}
+    for index, run in enumerate(runs.values()):
         machine = {
-            MACHINE: machine_identity(run) or f"unknown machine of {folder}",
+            MACHINE: machine_identity(run) or f"unknown machine of {run.path}",
             SWITCH: EARLIER if has_old_switch(run) else "",
             CPU_TIME: EARLIER if int(run.campaign.get("schema") or 1) < METRICS[TOTAL].since else "",
         }
-        for row in tidy.best(tidy.rows(run)):
+        attempts = tidy.rows(run)
+        best = tidy.best(attempts)
+        for row in (*best, *_rejected(attempts, best)):
             rows += [
                 (
                     flow,
@@ -247,7 +247,8 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
     rows = _of_one_environment(rows, notes)
     rows = _of_one_background(application, rows, notes)
     options = _options(application, rows)
-    return Evidence(application, tuple(options), (), (), tuple(notes), tuple(folders), len(rows))
+    valid = sum(row["valid"] for _, _, row in rows)
+    return Evidence(application, tuple(options), (), (), tuple(notes), tuple(folders), valid)
 
 
 def _allowed(application: Application, rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:
@@ -292,9 +293,13 @@ def _refusals(application: Application, known: Mapping[str, set[str]], entry: _E
 
 def _options(application: Application, rows: Sequence[_Entry]) -> list[Option]:
     index: dict[tuple[str, tuple[str, ...]], list[Row]] = defaultdict(list)
+    invalid: dict[tuple[str, tuple[str, ...]], Row] = {}
     seen: dict[str, dict[str, Any]] = {axis: {} for axis in CHOSEN}
     for flow, values, row in rows:
-        index[flow.name, values].append(row)
+        if row["valid"]:
+            index[flow.name, values].append(row)
+        else:
+            invalid[flow.name, values] = row
         for axis, text in zip(CHOSEN, values, strict=True):
             seen[axis].setdefault(text, row[COLUMNS.get(axis, axis)])
     if math.prod(map(len, seen.values())) > MAX_COMBINATIONS:
@@ -307,14 +312,28 @@ def _options(application: Application, rows: Sequence[_Entry]) -> list[Option]:
             for flow in application.flows
         }
         trials = {name: index.get((name, key), []) for name, key in keys.items()}
-        if any(trials.values()):
-            options.setdefault(tuple(keys.values()), Option(_renamed(chosen), trials, _silent(trials)))
+        rejected = {name: invalid[name, key] for name, key in keys.items() if (name, key) in invalid}
+        if any(trials.values()) or rejected:
+            option = Option(_renamed(chosen), trials, _failed(trials, rejected), rejected)
+            options.setdefault(tuple(keys.values()), option)
     return list(options.values())
 
 
-def _silent(trials: Mapping[str, Sequence[Row]]) -> dict[str, str]:
-    """Return in how many trials no sample arrived, by flow with such trials."""
-    return {flow: why for flow, rows in trials.items() if (why := missing.without_samples(rows))}
+def _rejected(attempts: Sequence[Row], best: Sequence[Row]) -> list[Row]:
+    """Return the attempts of trials without a valid one. Attempts that show nothing of their trial do not count."""
+    valid = {row["trial_id"] for row in best}
+    return [
+        row
+        for row in attempts
+        if not (row["valid"] or row["profiled"] or row["trial_id"] in valid)
+        and Reason.read(row["reason"]).counts
+    ]
+
+
+def _failed(trials: Mapping[str, Sequence[Row]], rejected: Mapping[str, Row]) -> dict[str, str]:
+    """Return why a flow does not work: none of its trials is valid, or no sample arrived in some of them."""
+    silent = {flow: why for flow, rows in trials.items() if (why := missing.without_samples(rows))}
+    return {flow: str(row["reason"] or "") for flow, row in rejected.items() if not trials[flow]} | silent
 
 
 def _renamed(choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,6 +65,9 @@ def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, st
             options += ["--max-trials", str(trials)]
     takes_s = trials * (seconds + application.warmup_s + preflight.OVERHEAD_S)
     what = f"To decide it, measure {' and '.join(wanted) or 'all flows'} (about {format_duration(takes_s)})"
+    if not wanted and best.option.rejected and evidence.command:
+        what = "To decide it, measure the trials without a valid attempt again"
+        return what, shlex.join(["k8sdds", "run", "--resume", *evidence.folders, "--retry-failed"])
     if not wanted and all(best.option.trials.values()):
         what = (
             "A mean is so close to its limit that 1,000 repetitions would not decide it: change the limit or allow more"

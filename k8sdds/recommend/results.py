@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -292,10 +292,13 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
         flow: reason if each.option.trials[flow] else f"no valid trial ({reason})"
         for flow, reason in each.option.failed.items()
     }
-    if len(reasons) == len(each.option.trials) > 1 and len(set(reasons.values())) == 1:
-        # A trial of a graph has all flows.
-        reasons = {"all flows": next(iter(reasons.values()))}
-    failing += [f"fails {flow}: {reason}" for flow, reason in reasons.items()]
+    rejected = {
+        flow: f"a trial without a valid attempt ({row['reason']})"
+        for flow, row in each.option.rejected.items()
+        if flow not in reasons
+    }
+    failing += [f"fails {flow}: {reason}" for flow, reason in _by_flow(each, reasons)]
+    failing += [f"{flow}: {reason}" for flow, reason in _by_flow(each, rejected)]
     name = each.option.describe(answer.evidence.varied) or each.option.describe()
     against = "" if each is answer.recommended else values.percent(each.against, each.bounds)
     against += ", tied" if each.against and each.tied else ""
@@ -305,6 +308,13 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
         Cell(values.level(each.level, scale)),
         Cell(against),
     ]
+
+
+def _by_flow(each: Ranked, reasons: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    """Return each flow with its reason. A trial of a graph has all flows, which then have the same one."""
+    if len(reasons) == len(each.option.trials) > 1 and len(set(reasons.values())) == 1:
+        return [("all flows", next(iter(reasons.values())))]
+    return reasons.items()
 
 
 def _worth_table(answer: Answer) -> Table:

@@ -88,6 +88,21 @@ def test_a_search_without_a_valid_trial_has_an_answer() -> None:
     assert found.verdict == NOT_MET and found.ranked
 
 
+def test_a_configuration_with_a_trial_without_a_valid_attempt_is_measured_no_further() -> None:
+    """An attempt that was repeated with success does not count."""
+    search = search_of()
+    plan, chance, known = start.planner_of(search), random.Random(1), search.candidates
+    assert isinstance(plan, Racing) and known
+    first, *others = search.trials("lab")
+    records = [Truth().record(trial, chance) for trial in (first, *others)]
+    again = search.trial(first.cell, 1, "lab")
+    invalid = Truth().record(again, chance, valid=False, reason="lost-samples: 3")
+    own = [index for index, each in enumerate(known.measurable) if first.cell.cell_id in each.cell_ids]
+    for more, failed in (([invalid], True), ([invalid, Truth().record(again, chance)], False)):
+        measured = plan.measured([*records, *more])
+        assert [index for index, each in enumerate(measured) if each.failed] == (own if failed else [])
+
+
 def test_the_first_round_has_every_value_of_every_choice() -> None:
     search = search_of()
     first = {trial.cell.cell_id for trial in search.trials("lab")}

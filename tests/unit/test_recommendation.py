@@ -112,6 +112,55 @@ def test_the_confirmation_measures_over_the_links_of_the_application(
     assert confirmed.experiment.duration_s == 60
 
 
+@pytest.mark.parametrize("of_folders", [False, True])
+def test_a_configuration_with_a_trial_without_a_valid_attempt_is_not_recommended(
+    tmp_path: Path, of_folders: bool
+) -> None:
+    """Its other trials are those that did not lose samples."""
+    choices = {"networks": ["flannel-hostgw", "weavenet"], "receive_mode": "listener", "transport": "unicast"}
+    robot = application(choices=choices | {"middleware": "cyclonedds", "message_bytes": "auto"})
+    experiment = applications.experiment(robot)
+    run = folder(tmp_path / "run", experiment)
+
+    def found() -> Answer:
+        return answer(
+            evidence.of_folders(robot, [str(run.path)])
+            if of_folders
+            else evidence.of_own_run(run, experiment)
+        )
+
+    def verdicts() -> dict[str, str]:
+        return {str(each.option.choices["network"]): each.verdict for each in found().ranked}
+
+    assert verdicts() == {"flannel-hostgw": "met", "weavenet": "met"}
+    records = run.attempts()
+    lost = [row for row in records if row["network"] == "flannel-hostgw"][:2]
+    for row, reason in zip(lost, ("lost-samples: 214 of 9000", "interrupted: Ctrl-C"), strict=True):
+        row |= {"valid": False, "reason": reason}
+    run = rewritten(run, records)
+    assert verdicts() == {"flannel-hostgw": "undecided", "weavenet": "met"}
+    texts = [row[0].small for table in results.tables(found()) for row in table.rows]
+    assert "camera: a trial without a valid attempt (lost-samples: 214 of 9000)" in texts
+    run = rewritten(run, [row for row in records if row["network"] == "flannel-hostgw"])
+    retry = f"k8sdds run --resume {run.path} --retry-failed"
+    assert of_folders or next_step(found(), None)[1] == retry
+    # An interrupted attempt shows nothing of its trial.
+    run = rewritten(run, [row for row in records if row["reason"] != lost[0]["reason"]])
+    assert verdicts() == {"flannel-hostgw": "met", "weavenet": "met"}
+
+
+def test_a_folder_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    robot = application()
+    path = folder(tmp_path / "run", applications.experiment(robot)).path
+    (tmp_path / "link").symlink_to(path)
+    once, twice = (
+        answer(evidence.of_folders(robot, [str(name) for name in names]))
+        for names in ([path], [path, tmp_path / "link"])
+    )
+    assert [each.judgements for each in twice.ranked] == [each.judgements for each in once.ranked]
+    assert twice.evidence.trials == once.evidence.trials
+
+
 def test_configurations_are_compared_through_others() -> None:
     """A and C were never measured in the same block."""
     chance = random.Random(5)
