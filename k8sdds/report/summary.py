@@ -192,6 +192,10 @@ def _levels_only(setting: Setting) -> list[str]:
     return sentences
 
 
+_ON_A_CURVE = ("payload_bytes", "subscribers", "nodes")
+"""Conditions that the text of a curve contains, or that follow from them."""
+
+
 def _multicast(content: Content) -> list[str]:
     """Describe which networks support multicast, and from how many subscribers it beats unicast."""
     trials = [row for setting in content.settings for row in setting.trials]
@@ -207,18 +211,24 @@ def _multicast(content: Content) -> list[str]:
     elif measured != labels:
         sentences.append(f"Multicast was measured only on {formats.join(sorted(measured))}.")
     curves, contrasts = content.curves, content.contrasts(THROUGHPUT)
-    for (label, transport, size, rest), points in curves.items():
-        unicast = curves.get((label, "unicast", size, rest))
-        if transport == "multicast" and unicast:
-            ahead = [
-                row["subscribers"]
-                for row in contrasts
-                if (row[UNIT], row["payload_bytes"], row["value"]) == (label, size, "multicast")
-                and row["seen"]
-                and row["ratio"] > 1
-            ]
-            sentences.append(_crossing(label, size, points, unicast, sorted(ahead)))
+    multicast = {key: points for key, points in curves.items() if key[1] == "multicast"}
+    settings = differing([next(iter(points.values())) for points in multicast.values()])
+    for (label, _, size, rest), points in multicast.items():
+        if unicast := curves.get((label, "unicast", size, rest)):
+            setting = {
+                name: next(iter(points.values()))[name] for name in settings if name not in _ON_A_CURVE
+            }
+            ahead = [row["subscribers"] for row in contrasts if _is_ahead(row, points)]
+            place = ", ".join(filter(None, (label, payload(size), describe(setting))))
+            sentences.append(_crossing(place, points, unicast, sorted(ahead)))
     return sentences
+
+
+def _is_ahead(contrast: Row, multicast: Curve) -> bool:
+    """Return whether a contrast shows that multicast is faster in a cell of this curve."""
+    cell = multicast.get(contrast["subscribers"], {})
+    same = all(contrast[name] == cell.get(name) for name in (UNIT, *CONDITION) if name in contrast)
+    return bool(same and contrast["column"] == "transport" and contrast["seen"] and contrast["ratio"] > 1)
 
 
 def _contrasts(content: Content) -> list[Statement]:
@@ -286,10 +296,10 @@ def _one_setting(rows: list[Row], columns: Sequence[str]) -> list[Row]:
     return [row for row in rows if tuple(row[name] for name in columns) == chosen]
 
 
-def _crossing(label: str, size: int, multicast: Curve, unicast: Curve, ahead: list[int]) -> str:
+def _crossing(place: str, multicast: Curve, unicast: Curve, ahead: list[int]) -> str:
     first, last = min(unicast), max(unicast)
     text = (
-        f"{label}, {payload(size)}: from {first} to {last} subscribers, unicast goes from"
+        f"{place}: from {first} to {last} subscribers, unicast goes from"
         f" {formats.number(unicast[first]['mean'])} to {formats.number(unicast[last]['mean'])} Mbit/s per"
         f" subscriber, multicast from {formats.number(multicast[min(multicast)]['mean'])} to"
         f" {formats.number(multicast[max(multicast)]['mean'])}"

@@ -129,6 +129,32 @@ def test_summary_is_about_one_payload_and_counts_the_rest(tmp_path):
     assert text.endswith("4 further combinations in the tables.")
 
 
+def test_multicast_is_compared_with_unicast_of_the_same_setting(tmp_path):
+    """One middleware sends multicast faster than unicast, the other one does not."""
+    sweeps = [
+        {"subscribers": n, "middleware": middleware, "transport": transport}
+        for n in (1, 4)
+        for middleware in ("cyclonedds", "fastdds")
+        for transport in ("unicast", "multicast")
+    ]
+    run = make(
+        tmp_path / "run",
+        networks=("weavenet",),
+        payloads=(1024,),
+        tests=("throughput",),
+        conditions=sweeps,
+    )
+    attempts = run.attempts()
+    for row in attempts:
+        if row["transport"] == "multicast":
+            row["throughput_mbps"] *= 10 if row["middleware"] == "fastdds" else 0.1
+    found = summary.answer(content.read(folders.rewritten(run, attempts)))
+    (multicast,) = (one.sentences for one in found if one.lead == "Multicast against unicast")
+    cyclone, fast = multicast[:2]
+    assert cyclone.startswith("weavenet, 1 KiB, cyclonedds: ") and cyclone.endswith("not seen to be faster.")
+    assert fast.startswith("weavenet, 1 KiB, fastdds: ") and fast.endswith("faster with 1 and 4 subscribers.")
+
+
 def test_summary_names_networks_with_multicast_and_where_it_is_faster(reports):
     run = reports("scaling").run
     text = sentences(run)["Multicast against unicast"]
