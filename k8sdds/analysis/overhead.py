@@ -6,11 +6,12 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 from k8sdds.analysis import statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.analysis.statistics import Contrast
+from k8sdds.analysis.statistics import Contrast, Estimate
 from k8sdds.model.settings import SHARED_MEMORY
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
@@ -31,11 +32,12 @@ def levels(best: list[Row]) -> list[Row]:
     metrics = _measured(best)
     for key, trials in by_cell(best).items():
         for metric in metrics:
-            values = _values(alike(metric, trials)[0], metric.name)
+            own = alike(metric, trials)[0]
+            values = _values(own, metric.name)
             if not values:
                 continue
             log = metric.log and min(values) > 0
-            estimate = statistics.log_mean(values) if log else statistics.linear_mean(values)
+            estimate = _mean(own, metric.name, log)
             low, high = metric.possible(estimate.value, estimate.low, estimate.high)
             last = trials[-1]
             rows.append(_cell(key, metric) | {
@@ -45,6 +47,16 @@ def levels(best: list[Row]) -> list[Row]:
                 "includes_scheduling": _includes_scheduling(trials), "values": values,
             })  # fmt: skip
     return rows
+
+
+def _mean(trials: list[Row], metric: str, log: bool) -> Estimate:
+    """Return the mean over repetitions. Imported data may contain a cell twice in one, see `by_repetition`."""
+    own = grouped(trials, lambda row: row["trial_id"] if row["repetition"] is None else row["repetition"])
+    values = [_values(same, metric) for same in own.values()]
+    if log:
+        means = [statistics.geometric_mean(same) for same in values if same]
+        return statistics.log_mean(means, rounding(trials, metric))
+    return statistics.linear_mean([fmean(same) for same in values if same])
 
 
 def overheads(best: list[Row], baseline: str | None, confidence: float = statistics.CONFIDENCE) -> list[Row]:

@@ -146,8 +146,10 @@ class Contrast:
 # -- means -------------------------------------------------------------------------------------------------
 
 
-def log_mean(values: Sequence[float]) -> Estimate:
+def log_mean(values: Sequence[float], rounding: float = 0.0) -> Estimate:
     """Return the geometric mean exp(mean ln x) with a t interval computed on the log scale, in the values' unit.
+
+    `rounding` is as of `one_sample`.
 
     Network rates and times vary proportionally, so the distribution of their logarithms is nearly symmetric. The
     interval stays positive, and a change of unit scales it by the same factor.
@@ -155,7 +157,7 @@ def log_mean(values: Sequence[float]) -> Estimate:
     Source: Limpert, Stahel, Abbt, "Log-normal distributions across the sciences", BioScience 51(5), 2001;
     t interval: Student, Biometrika 6(1), 1908.
     """
-    contrast = one_sample(_logs(values))
+    contrast = one_sample(_logs(values), rounding)
     return Estimate(contrast.ratio, *contrast.bounds, contrast.n)
 
 

@@ -176,6 +176,21 @@ def test_intervals_of_published_numbers_include_their_rounding():
     assert overhead.rounding(trials(93.6, 93.7), "samples_per_s") == 0
 
 
+def test_levels_of_published_numbers_count_repetitions_and_include_rounding(tmp_path):
+    """The second repetition has the cell twice, and all three trials print the same number."""
+    plan = folders.Plan(networks=("host",), payloads=(1024,), tests=("throughput",), repetitions=2)
+    run = folders.make(tmp_path / "run", plan)
+    printed = [row | {"testbed": "imported", "throughput_mbps": 93.6} for row in run.attempts()]
+    again = printed[-1] | {"trial_id": "again"}
+    _, levels, _ = tables(folders.rewritten(run, [*printed, again]))
+    (level,) = rows(levels, quantity="throughput_mbps")
+    assert level["n"] == 2 and level["mean"] == pytest.approx(93.6) and len(level["values"]) == 3
+    assert level["ci_low"] < 93.55 and level["ci_high"] > 93.65
+    _, levels, _ = tables(folders.rewritten(run, [printed[-1], again]))
+    (level,) = rows(levels, quantity="throughput_mbps")
+    assert (level["n"], level["ci_low"]) == (1, None)
+
+
 def test_delays_by_different_methods_are_not_compared():
     def trials(*methods, delay_us):
         return [
