@@ -239,7 +239,8 @@ def remove(folder: Path, timeout_s: float = 10) -> bool:
         for path, _, _ in os.walk(folder, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(path)
-        if time.monotonic() > deadline:
-            return not folder.is_dir()
-        time.sleep(0.02)
+        if folder.is_dir():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
     return True
