@@ -29,8 +29,7 @@ def mark(trials: list[Imported]) -> list[str]:
             continue
         digests = {name: source.sha256 for name, source in trial.bundle.logs.items() if name in trial.numbers}
         # The payload is part of the key, because the trials of one scan share their logs.
-        payload_bytes = trial.record.values().get("payload_bytes")
-        keys = {name: f"{digest} {payload_bytes}" for name, digest in digests.items()}
+        keys = {name: f"{digest} {trial.record.payload_bytes}" for name, digest in digests.items()}
         numbers = tuple(sorted((name, values) for name, values in trial.numbers.items()))
         distinct = {value for _, values in numbers for value in values if value > 0}
         same = {name: first_by_digest[key] for name, key in keys.items() if key in first_by_digest}

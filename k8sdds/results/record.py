@@ -134,6 +134,7 @@ def _columns_of_settings() -> dict[str, Any]:
 if TYPE_CHECKING:
 
     class _Settings(Subject):
+        payload_bytes: int | None
         batch_bytes: int | None
 
 else:
@@ -370,7 +371,8 @@ class TrialRecord(Metrics, Description):
             name: parsed(column.kind, attempt[name]) for name, column in COLUMNS.items() if name in attempt
         }
         known["valid"] = attempt.get("valid") is True
-        record = cls.model_construct(**known)
+        # pydantic takes five calls for each default that it has to look up.
+        record = cls.model_construct(set(known), **(_DEFAULTS | known))
         record.__pydantic_extra__ = {key: value for key, value in attempt.items() if key not in COLUMNS}
         return record
 
@@ -380,8 +382,7 @@ class TrialRecord(Metrics, Description):
 
     def values(self) -> dict[str, Any]:
         """Return the record as an object; columns of special trials are included only if they are set."""
-        special = {name for name, column in COLUMNS.items() if column.only}
-        return self.model_dump(by_alias=True, exclude=special - self.model_fields_set, warnings=False)
+        return self.model_dump(by_alias=True, exclude=_SPECIAL - self.model_fields_set, warnings=False)
 
     def as_json(self) -> dict[str, Any]:
         """Return the values for trials.jsonl, in which numbers that are not finite are null."""
@@ -391,3 +392,5 @@ class TrialRecord(Metrics, Description):
 
 COLUMNS: dict[str, Column] = columns_of(TrialRecord)
 """Every key of trials.jsonl, in the order in which it is written."""
+_SPECIAL = {name for name, column in COLUMNS.items() if column.only}
+_DEFAULTS = TrialRecord.model_construct().model_dump(by_alias=True)
