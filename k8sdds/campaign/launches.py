@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ class Launches:
     """The launches of a campaign's trials, with the credentials of its participants."""
 
     def __init__(
-        self, run: RunFolder, trials: Sequence[Trial], renewed: Renewed, keyring: Keyring | None = None
+        self, run: RunFolder, trials: Collection[Trial], renewed: Renewed, keyring: Keyring | None = None
     ) -> None:
         self._run = run
         self._trials = trials
@@ -141,7 +141,7 @@ def _discovery(trial: Trial, service: Participant, folder: Path, address: str) -
     )
 
 
-def create_keyring(trials: Sequence[Trial]) -> Keyring:
+def create_keyring(trials: Collection[Trial]) -> Keyring:
     """Return credentials for every participant of the trials with DDS Security."""
     # Imported here because most campaigns need no cryptography.
     from k8sdds.security.credentials import Keyring

@@ -98,8 +98,9 @@ class Campaign:
         self._blocks = list(blocks)
         self._observer = observer
         self._planner = planner
-        self._trials = [trial for block in blocks for trial in block.trials]
-        self._launches = Launches(run, self._trials, self._credentials_renewed, keyring)
+        self._trials = {trial.trial_id: trial for block in blocks for trial in block.trials}
+        """The planned trials by id, which is a hash of what is measured and takes longer than to look it up."""
+        self._launches = Launches(run, self._trials.values(), self._credentials_renewed, keyring)
         self._attempts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         """Attempts of this process during which a part of the testbed failed."""
@@ -121,7 +122,7 @@ class Campaign:
     @property
     def open_trials(self) -> list[Trial]:
         """The planned trials that need another attempt and may have it."""
-        return [trial for trial in self._trials if self._is_open(trial)]
+        return [trial for trial_id, trial in self._trials.items() if self._is_open(trial_id)]
 
     def execute(self) -> None:
         """Measure every trial without a valid attempt, and repeat those that were disturbed.
@@ -143,7 +144,7 @@ class Campaign:
                     f"{remedy}; then continue: k8sdds run --resume {self.run.path}",
                 ) from failure
         self.run.append_event("ended", valid=len(self._valid), trials=len(self._trials))
-        failed = [trial for trial in self._trials if trial.trial_id not in self._valid]
+        failed = [trial for trial_id, trial in self._trials.items() if trial_id not in self._valid]
         if failed:
             names = "; ".join(trial.describe() for trial in failed[:5]) + ("; …" if len(failed) > 5 else "")
             raise InvalidTrials(
@@ -170,7 +171,7 @@ class Campaign:
         ]
         self.run.append_plan(**plan_json(blocks), networks=self._unrecorded(network_facts(trials)))
         self._blocks += blocks
-        self._trials += trials
+        self._trials |= {trial.trial_id: trial for trial in trials}
         return blocks
 
     @contextmanager
@@ -187,7 +188,7 @@ class Campaign:
             raise
 
     def _measure_block(self, block: Block) -> None:
-        waiting = [trial for trial in block.trials if self._is_open(trial)]
+        waiting = [trial for trial in block.trials if self._is_open(trial.trial_id)]
         if not waiting:
             return
         session = self._prepare(block)
@@ -198,7 +199,7 @@ class Campaign:
                     session.discard(trial)
                     session = self._prepare(block)
             # Retry after the block's other trials: what disturbed a trial may have stopped by then.
-            waiting = [trial for trial in waiting if self._is_open(trial)]
+            waiting = [trial for trial in waiting if self._is_open(trial.trial_id)]
         for reading in session.readings():
             self.run.append_reading(reading)
 
@@ -284,13 +285,13 @@ class Campaign:
         elif Reason.read(record.reason).counts:
             self._attempts[trial_id] += 1
 
-    def _is_open(self, trial: Trial) -> bool:
+    def _is_open(self, trial_id: str) -> bool:
         """Whether a trial needs another attempt and may have it."""
-        is_disturbed = 0 < self._disturbed[trial.trial_id] <= self._repeat_disturbed
+        is_disturbed = 0 < self._disturbed[trial_id] <= self._repeat_disturbed
         return (
-            (trial.trial_id not in self._valid or is_disturbed)
-            and self._attempts[trial.trial_id] < MAX_ATTEMPTS
-            and self._failures[trial.trial_id] < MAX_FAILURES
+            (trial_id not in self._valid or is_disturbed)
+            and self._attempts[trial_id] < MAX_ATTEMPTS
+            and self._failures[trial_id] < MAX_FAILURES
         )
 
     def _next_attempt(self, trial: Trial) -> int:
