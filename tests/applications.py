@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from k8sdds.campaign import applications, start
-from k8sdds.campaign.expansion import candidates, expand
+from k8sdds.campaign import start
+from k8sdds.campaign.expansion import Candidate, candidates, expand
 from k8sdds.campaign.record import description
 from k8sdds.campaign.trial_loop import plan_json
 from k8sdds.model.application import Application, ApplicationExperiment
@@ -140,7 +140,7 @@ def best_of(experiment: ApplicationExperiment, truth: Truth) -> dict[str, Any]:
     """Return the choices with the least CPU time without noise, if all meet their requirements."""
     application = experiment.application
 
-    def cost(candidate: applications.Candidate) -> float:
+    def cost(candidate: Candidate) -> float:
         return sum(
             (flow.publishers + flow.subscribers) * truth.cpu_percent(cell)
             for flow, cell in zip(application.flows, candidate.cells, strict=True)
