@@ -44,14 +44,17 @@ def meters(folder: Path, row: dict[str, Any], participant: str) -> dict[str, Any
 
 CPU_CGROUPS = Path("/sys/fs/cgroup/cpu")
 SHARES_US = (
-    ("k8sdds-*", 940_000),
+    ("k8sdds-one-machine-*", 940_000),
     ("worker*", 470_000),
     ("kubepods.slice", 465_000),
     ("kubepods-burstable.slice", 460_000),
     ("kubepods-burstable-pod*.slice", 110_000),
     ("cri-containerd-*.scope", 50_000),
 )
-"""Real-time shares in each second of the cgroups of pods on workers, outermost first."""
+"""Real-time shares in each second of the cgroups of pods on workers, outermost first.
+
+They are those of the test's cluster only: the machine has one share, and a lab in another cgroup could take it.
+"""
 HAS_SHARES = (CPU_CGROUPS / "cpu.rt_runtime_us").exists()
 """Whether the kernel refuses real-time priority in cgroups without a share, which is their default."""
 
