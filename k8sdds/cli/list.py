@@ -27,7 +27,7 @@ def list_(
             _experiments,
             "show NAME, k8sdds run NAME; for your application: k8sdds list applications",
         ),
-        "applications": (_applications, "recommend NAME"),
+        "applications": (_applications, "show NAME, k8sdds recommend NAME"),
         "networks": (_networks, "run quickstart --network NAME"),
         "links": (_links, "show NAME, k8sdds recommend teleoperation --link NAME"),
         "studies": (_studies, "reproduce NAME"),
@@ -82,7 +82,8 @@ def _applications() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "flows": [f"{flow.name}: {flow.describe()}" for flow in loaded.flows],
+            "flows": len(loaded.flows),
+            "nodes": len(loaded.nodes) or None,
             "requirements": sum(1 for _ in loaded.requirements),
             "title": loaded.title,
         }
@@ -93,19 +94,8 @@ def _applications() -> list[dict[str, Any]]:
 
 def _links() -> list[dict[str, Any]]:
     from k8sdds import links
-    from k8sdds.model.outages import describe_outages
 
-    return [
-        {
-            "name": name,
-            **{way: direction.describe() for way, direction in link.directions.items()},
-            "outages": describe_outages(link.outages),
-            "title": loaded.title,
-        }
-        for name in links.LINKS.names()
-        for loaded in [links.load(name)]
-        for link in [loaded.link]
-    ]
+    return [{"name": name, "title": links.load(name).title} for name in links.LINKS.names()]
 
 
 def _studies() -> list[dict[str, Any]]:

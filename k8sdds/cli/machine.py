@@ -177,21 +177,18 @@ def _kernel() -> Iterator[Diagnosis]:
 def _engines(network: Network, capabilities: Capabilities) -> Diagnosis:
     """Check which engines of a network this machine supports; ok if it supports all of them."""
     missing = {
-        engine.title: [need for need in engine.requires if not capabilities.has(need.name)]
+        engine.title: [need.name for need in engine.requires if not capabilities.has(need.name)]
         for engine in network.engines
     }
     usable = [title for title, needs in missing.items() if not needs]
-    reasons = [
-        f"no {title}: {need.name}: {capabilities.missing[need.name]}"
-        for title, needs in missing.items()
-        for need in needs
+    unusable = [
+        f"not with {title}, which requires {', '.join(needs)}" for title, needs in missing.items() if needs
     ]
-    obstacles = next((needs for needs in missing.values() if needs), [])
     return _checked(
         f"network {network.name}",
-        not obstacles,
-        "; ".join([*([f"can run here with {usable[0]}"] if usable else []), *reasons]),
-        "; ".join(kernel_features.remedy(need) for need in obstacles),
+        not unusable,
+        "; ".join([f"can run here with {usable[0]}" if usable else "cannot run here", *unusable]),
+        "see the notes above" if unusable else "",
         required=False,
     )
 

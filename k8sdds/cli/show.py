@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ from k8sdds.system.numbers import format_duration
 if TYPE_CHECKING:
     from k8sdds.campaign.expansion import Expansion
     from k8sdds.links import NamedLink
+    from k8sdds.model.application import Application
     from k8sdds.model.trial import Cell
 
 app = Commands()
@@ -39,7 +41,8 @@ def show(
 ) -> None:
     """Show the cells of an experiment or application, its estimated duration and, on request, the command lines.
 
-    Of a link, show what it does to packets, and where its values come from.
+    Of an application, also show what it sends and requires. Of a link, show what it does to packets, and where its
+    values come from.
     """
     from k8sdds import links
     from k8sdds.campaign import applications, preflight
@@ -96,12 +99,15 @@ def _print(
 ) -> None:
     from rich.text import Text
 
+    from k8sdds.model.application import ApplicationExperiment
     from k8sdds.model.axis import payload
 
     out, experiment = console(), expansion.experiment
     out.print(Text.assemble((experiment.name, "bold"), f": {experiment.title}"))
     if experiment.description:
         out.print(experiment.description)
+    if isinstance(experiment, ApplicationExperiment):
+        _print_application(experiment.application)
     out.print(
         f"{len(cells)} cells × {experiment.repetitions} repetitions of {experiment.duration_s:g} s"
         f" (warm-up {experiment.warmup_s:g} s): about {format_duration(estimate_s)};"
@@ -130,6 +136,16 @@ def _print(
         out.print(problem, style="red")
     if problems:
         raise InputError("this experiment cannot run", "fix the problems above")
+
+
+def _print_application(application: Application) -> None:
+    """Print what each flow sends, and what is required of it."""
+    required = defaultdict(list)
+    for requirement in application.requirements:
+        required[requirement.where].append(requirement.text)
+    sent = {flow.name: f"{flow.describe()}; " for flow in application.flows}
+    for where, texts in required.items():
+        console().print(f"{where}: {sent.get(where, '')}requires {', '.join(texts)}")
 
 
 def _commands(expansion: Expansion, cell: Cell) -> dict[str, str]:

@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds.campaign.expansion import expand
+from k8sdds.cli import machine
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, cluster_modes, find, label_without_engine, with_engines
 from k8sdds.system.errors import InputError
+from k8sdds.system.kernel_features import Capabilities
 from k8sdds.testbeds.lab.plan import make_plan, script
 from k8sdds.testbeds.lab.preflight import _contradiction
 from tests.unit import builders
@@ -121,3 +123,13 @@ def test_the_script_has_files_daemons_and_tunnels_but_no_key(network: str, engin
         assert all(line in text for line in batch.lines)
     assert text.count("sleep 0.1") == len(built.datapath.daemons)
     assert ("$psk" in text) == (network != "flannel-wireguard")
+
+
+def test_doctor_advises_no_other_network_where_an_engine_is_usable() -> None:
+    of = lambda has: machine._engines(find("flannel-ipsec"), Capabilities(frozenset(has), {}))  # noqa: E731
+    usable = of({"strongswan", "tun"})
+    assert usable["says"] == "can run here with userspace ESP; not with kernel ESP, which requires esp"
+    assert usable["remedy"] == "see the notes above"
+    assert of(set())["says"].startswith(
+        "cannot run here; not with kernel ESP, which requires strongswan, esp;"
+    )

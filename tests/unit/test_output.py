@@ -98,6 +98,18 @@ def test_json_of_other_types_is_text() -> None:
     assert json.loads(output.to_json({"path": Path("/a")})) == {"path": "/a"}
 
 
+def test_lists_have_one_line_for_each_name(k8sdds: Command) -> None:
+    for kind in ("applications", "links"):
+        names = [row["name"] for row in json.loads(k8sdds("list", kind, "--json").stdout)]
+        lines = k8sdds("-q", "list", kind).stdout.splitlines()
+        assert [line.split()[0] for line in lines[2:]] == names
+
+
+def test_show_states_what_an_application_sends_and_requires(k8sdds: Command) -> None:
+    line = "commands: 64 B × 100/s, 1 → 1, reliable; requires 98 % of 100 samples/s, p99 delay <= 10 ms"
+    assert line in k8sdds("show", "commands").stdout
+
+
 def test_a_table_shows_zero_and_marks_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.console.cache_clear()
     output.print_table([{"node": "a", "free_mb": 0, "kubelet": "", "tags": ["x", "y"]}])
