@@ -32,7 +32,7 @@ def find(claims: Claims, claim_id: str) -> Claim:
     for claim in claims.claims:
         if claim.id == claim_id:
             return claim
-    hint = yaml_text.nearest(claim_id, [claim.id for claim in claims.claims])
+    hint = yaml_text.nearest(claim_id, [*(claim.id for claim in claims.claims), *CLAIMS.names()])
     raise InputError(
         f"{claims.name} has no claim {claim_id!r}{hint}",
         "list the claims: k8sdds claims --list; list the studies: k8sdds list studies",

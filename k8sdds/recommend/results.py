@@ -157,7 +157,9 @@ def lead(answer: Answer) -> list[str]:
             ]
     if best.level is not None:
         scale, unit = values.cost_unit(application.optimize)
-        sentences.append(f"Its {TITLES[application.optimize]}: {values.level(best.level, scale)} {unit}.")
+        unknown = ", no interval" if None in best.level.interval() else ""
+        level = values.level(best.level, scale)
+        sentences.append(f"Its {TITLES[application.optimize]}: {level} {unit}{unknown}.")
     if answer.runner_up is not None:
         second = answer.runner_up
         how = (
@@ -165,6 +167,7 @@ def lead(answer: Answer) -> list[str]:
             if second.tied
             else f"{values.percent(second.against, second.bounds)} %"
         )
+        how = "too few repetitions for a test" if None in second.bounds else how
         how = "no repetition compares them" if second.against is None else how
         sentences.append(f"Runner-up: {second.option.describe(varied)} ({how}).")
     if application.at_once:
@@ -269,7 +272,7 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
                 more = f"; {formats.count(each.further, 'more repetition')}" if each.further else ""
                 more = f"; measure trials of {each.longer_s:g} s" if each.longer_s else more
                 measured = replace(measured, small=f"undecided: {each.why}{more}")
-            elif each.verdict == NOT_MET:
+            elif each.verdict == NOT_MET or each.value is None:
                 measured = replace(measured, small=each.why)
             sign = _SIGNS[each.verdict] if each in best.judgements else _NO_SIGN
             rows.append([replace(sign, text=where), Cell(each.requirement.text), measured, Cell(str(each.n))])
@@ -301,7 +304,7 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
     failing += [f"{flow}: {reason}" for flow, reason in _by_flow(each, rejected)]
     name = each.option.describe(answer.evidence.varied) or each.option.describe()
     against = "" if each is answer.recommended else values.percent(each.against, each.bounds)
-    against += ", tied" if each.against and each.tied else ""
+    against += ", tied" if None not in each.bounds and each.tied else ""
     scale, _ = values.cost_unit(application.optimize)
     return [
         replace(_SIGNS[each.verdict], text=name, small="; ".join(failing)),

@@ -61,8 +61,9 @@ def cost_unit(optimize: Optimize) -> tuple[float, str]:
 
 
 def percent(contrast: Contrast | None, bounds: tuple[float | None, float | None]) -> str:
-    """Return a change with its interval in percent, such as `+30 [+27, +33]`."""
+    """Return a change with its interval in percent, such as `+30 [+27, +33]`, or that it has none."""
     if contrast is None:
         return "not compared"
     low, high = (None if ratio is None else 100 * (ratio - 1) for ratio in bounds)
-    return formats.change(100 * (contrast.ratio - 1), low, high)
+    change = formats.change(100 * (contrast.ratio - 1), low, high)
+    return f"{change}, no interval" if None in bounds else change

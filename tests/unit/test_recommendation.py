@@ -276,6 +276,26 @@ def test_what_is_tied_has_an_interval_that_contains_no_difference(tmp_path: Path
     assert contradicting, "otherwise the test shows nothing"
 
 
+def test_one_repetition_shows_no_difference_and_none_is_claimed(tmp_path: Path) -> None:
+    experiment = applications.experiment(application(repetitions=1))
+    found = answer(evidence.of_own_run(folder(tmp_path / "run", experiment), experiment))
+    text = " ".join(results.lead(found))
+    assert "% of one core, no interval." in text and "(too few repetitions for a test)" in text
+    _, worth, ranking = results.tables(found)
+    assert all(row[1].text.endswith(", no interval") for row in worth.rows)
+    assert [row[2].text.endswith(", no interval") for row in ranking.rows] == [False] + [True] * (
+        len(ranking.rows) - 1
+    )
+
+
+def test_a_delay_without_a_value_has_its_reason(tmp_path: Path) -> None:
+    experiment = applications.experiment(application(flows=TWO[:1]))
+    reason = "7 episodes above it, 10 are needed (240 values)"
+    run = folder(tmp_path / "run", experiment, delay_p50_us=None, missing={"delay_p50_us": reason})
+    required, *_ = results.tables(answer(evidence.of_own_run(run, experiment)))
+    assert [row[2].small for row in required.rows if row[1].text == "p50 delay"] == [reason]
+
+
 def test_networks_that_were_measured_with_other_settings_are_not_called_unmeasured() -> None:
     known = application(choices={"networks": ["flannel-vxlan", "kube-router"], "receive_mode": "listener"})
     experiment = searched(known, 12)

@@ -86,7 +86,7 @@ def worth(rows: Sequence[tuple[str, Optimize, Contrast | None]], folder: Path) -
             )
     caption = (
         "Markers: mean ratio of configurations that differ only in this choice; lines: 95 % interval (cut off at the"
-        " axis). Left of 0 is better. Circle: better; cross: worse; diamond: no difference seen."
+        " axis). Left of 0 is better. Circle: better; cross: worse; diamond: undecided. Without a line: no interval."
     )
     alt = "; ".join(
         f"{panel.title}, {what}: {estimate.text}"
