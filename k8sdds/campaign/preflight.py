@@ -20,7 +20,7 @@ from k8sdds.perftest import command
 from k8sdds.results import histograms
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.system.grouping import grouped
-from k8sdds.system.numbers import format_duration
+from k8sdds.system.numbers import count, format_duration
 from k8sdds.testbeds import Testbed, core_layout
 from k8sdds.testbeds.selection import LAB
 from k8sdds.workloads.capacity import MEMBERS, SUBSCRIBERS
@@ -81,10 +81,9 @@ def contradictions(expansion: Expansion) -> list[Problem]:
 
     labels: dict[str, tuple[str, str]] = {}
     protections: dict[str, str] = {}
+    for what, remedy in _of_cells(expansion):
+        add(what, remedy)
     for cell in expansion.cells:
-        where = expansion.where.get(cell.cell_id, "")
-        for what, remedy in (*of_cell(cell), *_wrong_lengths(cell, expansion.experiment.duration_s)):
-            add(where + what, remedy)
         options = str(cell.security_options)
         if protections.setdefault(cell.security, options) != options:
             add(f"two different protections are labeled {cell.security!r}", "give each a label of its own")
@@ -113,6 +112,19 @@ def contradictions(expansion: Expansion) -> list[Problem]:
                 "leave it out, and set width_percent of the test",
             )
     return list(problems.values())
+
+
+def _of_cells(expansion: Expansion) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with cells, each reason once for all cells of a sweep, with a remedy."""
+    alike: dict[tuple[str, str, str], dict[str, None]] = {}
+    for cell in expansion.cells:
+        where = expansion.where.get(cell.cell_id, "")
+        for what, remedy in (*of_cell(cell), *_wrong_lengths(cell, expansion.experiment.duration_s)):
+            reason = what.removeprefix(f"{cell.describe()}: ")
+            alike.setdefault((where, reason, remedy), {})[where + what] = None
+    for (_, _, remedy), texts in alike.items():
+        first, *further = texts
+        yield first + (f" (and {count(len(further), 'further cell')})" if further else ""), remedy
 
 
 def _searched_alike(cell: Cell) -> str:

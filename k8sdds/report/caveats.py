@@ -67,7 +67,9 @@ def _incomplete(content: Content) -> list[str]:
     if content.untried:
         parts.append(f"{content.untried} {'was' if content.untried == 1 else 'were'} not attempted")
     valid = f"{content.valid} of {content.planned} trials have a valid attempt"
-    return ["; ".join([valid, *parts]) + "."] if parts else []
+    lines = formats.join([str(number) for number in content.run.unreadable])
+    damaged = [f"trials.jsonl is damaged: its content cannot be read in line {lines}."] if lines else []
+    return [*(["; ".join([valid, *parts]) + "."] if parts else []), *damaged]
 
 
 def _repetitions(content: Content) -> list[str]:

@@ -116,9 +116,13 @@ def _overheads_at(setting: Setting, point: Point) -> dict[str, dict[str, Row]]:
 def _spread(content: Content, metric: Metric, rows: dict[str, Row]) -> str:
     """Describe the best and the worst network, and the networks without a visible difference."""
     verb = "falls" if metric.gain else "grows"
-    same = {label: row for label, row in rows.items() if row["seen"] is False and not is_undecided(row)}
-    undecided = {label: row for label, row in rows.items() if is_undecided(row)}
-    different = {label: row for label, row in rows.items() if row["seen"] is not False}
+    # A network with one repetition has no interval, next to those with one it is not known to be different.
+    tested = any(row["seen"] is not None for row in rows.values())
+    undecided = {
+        label: row for label, row in rows.items() if is_undecided(row) or (tested and row["seen"] is None)
+    }
+    same = {label: row for label, row in rows.items() if row["seen"] is False and label not in undecided}
+    different = {label: row for label, row in rows.items() if label not in same | undecided}
     worse = [label for label, row in different.items() if row["overhead_percent"] >= 0]
     parts = [
         f"{label} is better than {content.baseline} by {_amount(row, negated=True)}"

@@ -183,6 +183,11 @@ class RunFolder:
             attempts.append(checked(attempt, f"{TRIALS}:{number}", why))
         return attempts
 
+    @property
+    def unreadable(self) -> list[int]:
+        """Numbers of the lines of trials.jsonl that are not complete JSON objects."""
+        return [number for number, line in _lines(self.path / TRIALS) if line is None]
+
     def events(self) -> list[dict[str, Any]]:
         """Return the events of the campaign, each with `at` and `event`."""
         from k8sdds.results.readings import Event
@@ -356,9 +361,11 @@ def _removing_on_failure(path: Path) -> Iterator[None]:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    return ((number, line) for number, line in _lines(path) if line is not None)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     try:
-        for number, line in reading.json_lines(path):
-            if line is not None:
-                yield number, line
+        yield from reading.json_lines(path)
     except FileNotFoundError:
         return

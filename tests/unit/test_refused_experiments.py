@@ -19,6 +19,7 @@ ESP = "--set 'networks=[host, {name: flannel-ipsec, engine: kernel}]' --set link
         ("run", 2, "no experiment given"),
         ("run nope", 2, "there is no experiment or application 'nope'"),
         ("run quickstart --set transport=multicast", 2, "flannel-vxlan carries no multicast"),
+        ("run quickstart --set users=other", 2, "needs `transport: shared-memory` (and 9 further cells)"),
         ("run quickstart --set middleware=raw", 2, "reliability must be best-effort"),
         ("run quickstart --set middleware=opensplice", 3, "'opensplice' is not built here"),
         ("run quickstart --set qos=ros2-sensor-data", 2, "set it: reliability=best-effort"),

@@ -114,6 +114,25 @@ def test_one_repetition_gets_no_judgment(tmp_path):
     assert any("no confidence interval" in note for note in caveats.notes(content.read(run)))
 
 
+def test_a_network_with_one_repetition_is_undecided_next_to_networks_with_more(tmp_path):
+    run = make(tmp_path / "run", payloads=(1024,), noise=0.003)
+    alone = {"network": "weavenet", "test": "throughput"}
+    records = [
+        item for item in run.attempts() if item["repetition"] == 0 or not alone.items() <= item.items()
+    ]
+    (text,) = sentences(folders.rewritten(run, records)).values()
+    throughput, latency = text.split(" 1 KiB: p90 latency")
+    assert throughput.endswith("undecided for weavenet.") and "most with weavenet" in latency
+
+
+def test_a_line_that_cannot_be_read_is_named(tmp_path):
+    run = make(tmp_path / "run", payloads=(1024,))
+    path = run.path / "trials.jsonl"
+    path.write_text(path.read_text().replace('{"', "#", 1))
+    notes = caveats.notes(content.read(run))
+    assert "trials.jsonl is damaged: its content cannot be read in line 1." in notes
+
+
 def test_gain_over_the_baseline_is_not_a_negative_cost(tmp_path):
     run = make(
         tmp_path / "run", networks=("host", "weavenet"), payloads=(64,), noise=0.001, baseline="weavenet"
