@@ -22,7 +22,7 @@ from k8sdds.results.run_folder import ROOM_BYTES, RunFolder
 from k8sdds.system.errors import InputError, InvalidTrials
 from k8sdds.system.faults import explained
 from k8sdds.system.files import require_new, require_room
-from k8sdds.system.numbers import format_duration
+from k8sdds.system.numbers import count, format_duration
 from k8sdds.testbeds import Testbed
 
 LONG_S = 30 * 60
@@ -145,7 +145,7 @@ def _decidable(expansion: Expansion, request: Request, testbed: Testbed, display
 def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Display) -> float:
     """Print what is measured, and return how long it takes in seconds."""
     trials, experiment, search = expansion.trials(testbed.name), expansion.experiment, expansion.search
-    what = f"{experiment.name}: {len(trials)} trials"
+    what = f"{experiment.name}: {count(len(trials), 'trial')}"
     what += f" of {experiment.duration_s:g} s" if expansion.candidates else ""
     what += f" in the first round, at most {search.max_trials} in all" if search else ""
     rounds = race.rounds(search.max_trials) if search else 1

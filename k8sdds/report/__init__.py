@@ -37,7 +37,8 @@ def write_report(
     from k8sdds.system import parallel
 
     with explained(
-        "cannot write the report", "make the folder writable, or copy the run folder to a writable place"
+        "cannot write the report",
+        "free space and make the folder writable, or copy the run folder to another place",
     ):
         before = canvas.AS_PDF.set(pdf)
         content = contents.read(run, parquet=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
@@ -17,24 +16,6 @@ from k8sdds.report.tables import network
 from k8sdds.results import aggregate
 from k8sdds.system.grouping import Row, by_columns
 
-_MOUNTS = [{"name": "shm", "mountPath": "/dev/shm"}]
-ONE_POD: dict[str, Any] = {
-    "spec": {
-        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
-        "containers": [
-            {"name": "publisher", "volumeMounts": _MOUNTS},
-            {"name": "subscriber", "volumeMounts": _MOUNTS},
-        ],
-    }
-}
-"""What lets all participants share memory: they are containers of one pod, with one user id."""
-
-_HOST_SHM = {"name": "shm", "hostPath": {"path": "/dev/shm"}}
-_CONTAINER = {"name": "publisher", "volumeMounts": _MOUNTS}
-OF_A_NODE: dict[str, Any] = {"spec": {"volumes": [_HOST_SHM], "containers": [_CONTAINER]}}
-ON_HOST: dict[str, Any] = {"spec": {"hostNetwork": True, **OF_A_NODE["spec"]}}
-"""What lets pods of a node share memory: with middlewares that need one network, and with others."""
-
 _HEADS = (
     "middleware",
     "network of the pods",
@@ -45,6 +26,12 @@ _HEADS = (
     "Mbit/s",
     "p50 µs",
     "to share memory",
+)
+_UNDER = (
+    "memory: no interface of the publisher carried the samples. network: the middleware sent them by UDP, or Zenoh by"
+    " TCP, which these trials do not measure further. nothing: the participants discovered each other, but no sample"
+    " arrived; without these settings, disable shared memory in the middleware. All containers need the same user id."
+    " Parts of pods with these settings: k8sdds docs shared-memory"
 )
 _MARKS = {"memory": "better", "nothing": "worse"}
 
@@ -60,7 +47,7 @@ def tables(content: Content) -> list[Table]:
             "Shared memory between pods",
             _HEADS,
             [_row(content, key, groups[key]) for key in sorted(groups)],
-            _under(sorted({key[0] for key in groups})),
+            _UNDER,
             keys=4,
         )
     ]
@@ -89,18 +76,3 @@ def _missing(row: Row) -> str:
     missing += ["one /dev/shm"] if row["dev_shm"] != "shared" else []
     missing += ["one user id (runAsUser)"] if row["users"] != "same" else []
     return "; ".join(missing) or "unknown"
-
-
-def _under(names: list[str]) -> str:
-    """Return what the ways mean, and the parts of pods that let each middleware share memory."""
-    texts = [
-        "memory: no interface of the publisher carried the samples. network: the middleware sent them by UDP, or Zenoh"
-        " by TCP, which these trials do not measure further. nothing: the participants discovered each other, but no"
-        " sample arrived; without these settings, disable shared memory in the middleware. All containers need the"
-        " same user id.",
-        f"Containers of one pod: {json.dumps(ONE_POD)}",
-    ]
-    for name in names:
-        same = middleware.find(name).shares_memory_in_one_network
-        texts.append(f"Pods of a node with {name}: {json.dumps(ON_HOST if same else OF_A_NODE)}")
-    return " · ".join(texts)

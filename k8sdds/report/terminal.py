@@ -103,7 +103,9 @@ def _mean_change(cells: Sequence[tuple[list[Row], list[Row]]], metric: Metric) -
 def _title(content: Content) -> str:
     invalid = formats.count(len(content.invalid), "invalid attempt") if content.invalid else ""
     started = formats.moment(content.campaign.get("started_at"))
-    return " · ".join(filter(None, (content.name, started, f"{content.valid} valid trials", invalid)))
+    return " · ".join(
+        filter(None, (content.name, started, formats.count(content.valid, "valid trial"), invalid))
+    )
 
 
 def _table(content: Content, setting: Setting) -> Table:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 
 from k8sdds.report import content, memory_paths
 from k8sdds.report.table import Table
-from k8sdds.system import yaml_text
 from tests import run_folders as folders
 
 
@@ -72,10 +69,3 @@ def test_samples_in_memory_need_no_change(tmp_path: Path) -> None:
 def test_the_report_of_one_user_id_states_that_containers_need_it(tmp_path: Path) -> None:
     (table,) = tables(tmp_path, middleware="fastdds", dev_shm="own", users="same", samples_by="network")
     assert "All containers need the same user id." in table.under
-
-
-def test_the_documentation_has_the_fragments_of_the_report() -> None:
-    page = (Path(__file__).parents[3] / "docs/how-to/shared-memory.md").read_text()
-    blocks = [yaml_text.load(block, "page") for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
-    for fragment in (memory_paths.ONE_POD, memory_paths.ON_HOST):
-        assert json.loads(json.dumps(fragment)) in blocks
