@@ -33,10 +33,10 @@ import common
 
 from k8sdds.analysis import capacities
 from k8sdds.analysis.capacity import Bounds, Goal, Probe, Search, rounded
+from k8sdds.model.options import RATE
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.grouping import Row
-from k8sdds.workloads.capacity import RATE
 
 Device = Callable[[float, float], Probe]
 

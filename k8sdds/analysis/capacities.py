@@ -14,10 +14,9 @@ from k8sdds.analysis import statistics
 from k8sdds.analysis.capacity import Bounds, Goal, Probe, Search
 from k8sdds.analysis.conditions import COMPARABLE, CONDITION, UNIT, describe
 from k8sdds.model.axis import axes
+from k8sdds.model.options import MEMBERS, RATE, SEARCHES, SUBSCRIBERS, FleetCapacityOptions, SearchOptions
 from k8sdds.results import tidy
 from k8sdds.system.grouping import Row, grouped
-from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
-from k8sdds.workloads.fleet_capacity import FleetCapacity, SearchOptions, options_type
 
 _VARIED = {RATE: (RATE,), SUBSCRIBERS: (SUBSCRIBERS, "nodes"), MEMBERS: (MEMBERS,)}
 """Columns that differ between the probes of a search: the lab has more nodes for more participants."""
@@ -109,7 +108,7 @@ def found(probes: Sequence[Row], repetitions: Any) -> list[Found]:
 
 def searched_by(row: Mapping[str, Any]) -> str:
     """Return the column that the search of a row or condition varied."""
-    if row["test"] == FleetCapacity.name:
+    if SEARCHES.get(row["test"]) is FleetCapacityOptions:
         return MEMBERS
     return SUBSCRIBERS if row["max_subscribers"] else RATE
 
@@ -224,7 +223,7 @@ def processes_of(row: Mapping[str, Any]) -> int | None:
 
 def _options(condition: Mapping[str, Any]) -> SearchOptions | None:
     """Return the options of a search, which the tidy table has as text; None if they are damaged."""
-    model = options_type(condition["test"])
+    model = SEARCHES[condition["test"]]
     try:
         given = {name: _value(condition[axis.column]) for name, axis in axes(model).items()}
         return model(

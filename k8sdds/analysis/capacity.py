@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
-from k8sdds.workloads.fleet_capacity import FleetCapacityOptions, SearchOptions
+from k8sdds.model.options import MEMBERS, RATE, SUBSCRIBERS, FleetCapacityOptions, SearchOptions
 
 UNITS = {RATE: "samples/s", SUBSCRIBERS: "subscribers", MEMBERS: "members per process"}
 """The units of what can be searched."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from k8sdds.model.axis import named
+from k8sdds.model.options import OPTIONS
 from k8sdds.model.trial import AXES
-from k8sdds.workloads import OPTIONS
 
 _FIRST = ("test", "payload_bytes")
 _AXES = tuple(name for name in AXES if name not in ("network", *_FIRST))

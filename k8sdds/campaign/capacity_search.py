@@ -12,9 +12,9 @@ from k8sdds.analysis.capacity import UNITS, Probe, Search
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.trial_loop import Planner
 from k8sdds.model.axis import Axis, axes
+from k8sdds.model.options import SEARCHES, search_options
 from k8sdds.model.trial import AXES, Cell, Trial
 from k8sdds.results.record import TrialRecord
-from k8sdds.workloads.fleet_capacity import options_type, search_options
 
 _NAMED = ("network", "test", "middleware_config_sha256", "schedule_sha256")
 """Settings that the name of a search has elsewhere, or that only mean something to programs."""
@@ -56,7 +56,7 @@ class CapacitySearch(Planner):
         differ = [
             *([cell.test] if len(alike) < len(others) else []),
             *_differing({name: axis for name, axis in AXES.items() if name not in _NAMED}, cell, others),
-            *_differing(axes(options_type(cell.test)), search_options(cell), alike),
+            *_differing(axes(SEARCHES[cell.test]), search_options(cell), alike),
         ]
         return f"{cell.network_label} ({', '.join(differ)})" if differ else cell.network_label
 

@@ -14,6 +14,7 @@ from k8sdds.campaign.contradictions import of_cell
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.model import schedule_file
 from k8sdds.model.application import ApplicationExperiment
+from k8sdds.model.options import MEMBERS, SUBSCRIBERS, search_options
 from k8sdds.model.settings import MAX_PARTICIPANTS
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.perftest import command
@@ -23,8 +24,6 @@ from k8sdds.system.grouping import grouped
 from k8sdds.system.numbers import count, format_duration
 from k8sdds.testbeds import Testbed, core_layout
 from k8sdds.testbeds.selection import LAB
-from k8sdds.workloads.capacity import MEMBERS, SUBSCRIBERS
-from k8sdds.workloads.fleet_capacity import search_options
 
 OVERHEAD_S = 0.3
 """Expected time of a trial with few participants in addition to warm-up and measurement, for estimates."""

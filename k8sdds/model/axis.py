@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
@@ -150,6 +150,8 @@ class Axis:
         for known in (bool, int, float):
             if kind in (known, known | None):
                 return known
+        if get_origin(kind) is list:
+            return kind
         if isinstance(self.default, int):
             return int
         return str | dict[str, Any] if "dict" in str(kind) else str

@@ -11,12 +11,12 @@ from k8sdds import workloads
 from k8sdds.analysis import capacities
 from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.conditions import CONDITION, describe
+from k8sdds.model.options import MEMBERS, RATE, SUBSCRIBERS
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row, grouped
 from k8sdds.system.numbers import count as count
 from k8sdds.system.numbers import fixed as fixed
 from k8sdds.system.numbers import number as number
-from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
 
 
 def percent(

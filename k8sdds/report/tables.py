@@ -10,6 +10,7 @@ from k8sdds.analysis.capacities import Found, bounds_of, searched_by
 from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.conditions import UNIT, describe
 from k8sdds.model.axis import payload
+from k8sdds.model.options import MEMBERS, RATE, SUBSCRIBERS
 from k8sdds.report import formats
 from k8sdds.report.content import INTERVAL, PROTECTION_GROUP, Content, protected_name
 from k8sdds.report.settings import Point, Setting
@@ -18,7 +19,6 @@ from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row, by_columns, grouped
 from k8sdds.workloads import HEADLINES, of_metric
-from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
 
 Place = TypeVar("Place")
 

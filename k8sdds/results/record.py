@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from k8sdds.model.axis import Axis, axes
 from k8sdds.model.link import Link
+from k8sdds.model.options import OPTIONS
 from k8sdds.model.reason import DAMAGED, Reason
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Column, column, columns_of, impossible, parsed
@@ -38,13 +39,8 @@ LOADED_LATENCY_SINCE = 3
 """Schema since which a throughput test times samples only if it asks for it."""
 
 
-def option(description: str) -> Any:
-    """Declare the column of an option that only some tests have."""
-    return column("cell", "experiment", description, only=SOME_TESTS)
-
-
 class Subject(BaseModel):
-    """Which trial was attempted: its identity, its network, and its test with options."""
+    """Which trial was attempted: its identity, its network and its test."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -67,53 +63,11 @@ class Subject(BaseModel):
     profiled: bool | None = column("cell", "campaign",
         "Whether the trial was profiled, so that it never enters statistics", only=PROFILED)
     test: str | None = column("cell", "experiment", "`throughput`, `latency`, `paced`, `tcp-stream`, …")
-    loaded_latency: bool | None = column("cell", "experiment",
-        "Whether some samples were timed. Trials of schemas 1 and 2 that timed samples are read as if they had asked"
-        " for it", only="throughput trials that time samples")
-    flows: int | None = option("Number of streams at the same time")
-    mss: int | None = option("Requested size of the largest TCP segment in bytes; missing: as the MTU allows")
-    connections: int | None = option("Number of connections at the same time")
-    object_bytes: int | None = option("Size of the object that each request returned")
-    concurrency: int | None = option("Number of HTTP connections at the same time")
-    services: int | None = option("Number of Services, of which the client connected to one")
-    via: str | None = option("Kind of address of the Service that the client connected to")
-    proxy: str | None = option("Mode of kube-proxy: `iptables`, `nftables` or `ipvs`; missing: unknown")
-    pods: int | None = option("Number of pods that were created at once")
-    dds: str | None = option("Middleware with which two of these pods found each other; missing: with none")
-    fleet_processes: int | None = option("Processes of a fleet in each pod")
-    fleet_members: int | None = option("Members of a fleet in each process")
-    fleet_start_s: float | None = option("Time over which the members were to start")
-    fleet_steady_s: float | None = option("Last part of the trial, in which a fleet is at rest")
-    fleet_change: str | None = option(
-        "What changed in the fleet: `none`, `late`, `restart-process`, `restart-pod` or `restart-server`")
-    fleet_change_s: float | None = option("Requested time of that; missing: in the middle of the time before `fleet_steady_s`")
-    fleet_late_s: float | None = option("Requested time from the kill of the discovery server to the start of the late member")
-    fleet_gossip: bool | None = option(
-        "Whether the router introduced the members to each other, instead of passing on what they send")
-    fleet_super_client: bool | None = option(
-        "Whether the discovery server sent the members all that it knew, and not only what they matched")
-    fleet_index_limit: int | None = option("Last participant index that members use and search; missing: as many as there are")
-    fleet_accepted_s: list[float] | None = option("Accepted times of a fleet to match, for each of which the largest is searched")
-    fleet_max_members: int | None = option("Most members in each process that a search probes")
-    deadline_ms: float | None = column("cell", "experiment",
-        "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
-    outage_what: str | None = option("What failed: `link`, `lossy`, `server`, `pod`, `agent` or `address`")
-    outage_where: str | None = option("Whose node or pod had the outage: `publisher` or `subscriber`")
-    outage_for_s: float | None = option("Requested length of the outage")
-    outage_after_s: float | None = option("Requested time from the start of the measured interval to the outage")
-    outage_drop_percent: float | None = option("Share of the packets that a lossy outage drops")
-    loss_percent: list[float] | None = option("Accepted shares of undelivered samples, for each of which a capacity is searched")
-    p99_ms: float | None = option("Accepted 99th percentile of the delay in ms")
-    width_percent: float | None = option("Width at which a search ends")
-    max_subscribers: int | None = option("Largest number of subscribers of a search for their number; null: the rate is searched")
-    min_rate: float | None = option("Lowest rate of a search in samples per second")
-    max_rate: float | None = option("Highest rate of a search in samples per second")
-    latency_at_percent: list[float] | None = option("Shares of the capacity at which the delay is measured")
     # fmt: on
 
 
 def _columns_of_settings() -> dict[str, Any]:
-    """Return a column for each further setting of a cell, for `pydantic.create_model`."""
+    """Return a column for each option of a test and each further setting of a cell, for `pydantic.create_model`."""
     return {
         name: (
             axis.column_type | None,
@@ -121,14 +75,19 @@ def _columns_of_settings() -> dict[str, Any]:
                 "cell",
                 axis.recorded_by,
                 axis.recorded_as or axis.description[0].upper() + axis.description[1:],
-                only=""
-                if axis.is_recorded(axis.default) or not axis.since
-                else f"trials with `{axis.key or axis.follows[0]}`",
+                only=_recorded_only(name, axis),
             ),
         )
-        for name, axis in AXES.items()
+        for name, axis in {**OPTIONS, **AXES}.items()
         if name not in Subject.model_fields
     }
+
+
+def _recorded_only(name: str, axis: Axis) -> str:
+    if name in OPTIONS:
+        return SOME_TESTS
+    is_everywhere = axis.is_recorded(axis.default) or not axis.since
+    return "" if is_everywhere else f"trials with `{axis.key or axis.follows[0]}`"
 
 
 if TYPE_CHECKING:
@@ -136,6 +95,7 @@ if TYPE_CHECKING:
     class _Settings(Subject):
         payload_bytes: int | None
         batch_bytes: int | None
+        proxy: str | None
 
 else:
     _Settings = create_model("_Settings", __base__=Subject, **_columns_of_settings())

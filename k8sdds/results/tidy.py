@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from k8sdds.model.axis import compact
+from k8sdds.model.options import SEARCHES
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Kind, parsed
 from k8sdds.results.histograms import NOTHING_ARRIVED
@@ -74,8 +75,6 @@ def with_text(row: Row) -> Row:
 
 ELSEWHERE = "in another repetition, "
 """Start of the reason why `best` leaves a metric null that a trial has: another trial of its cell does not have it."""
-SEARCHES = ("capacity", "fleet-capacity")
-"""Tests whose trials are probes of a search. Their result is that of the search, never a mean of trials."""
 
 
 def best(rows: Sequence[Row]) -> list[Row]:

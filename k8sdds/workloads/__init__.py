@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from k8sdds.model.axis import Axis, axes
+from k8sdds.model.axis import axes
 from k8sdds.model.trial import Cell
 from k8sdds.perftest.command import Fleet
 from k8sdds.workloads.capacity import Capacity
@@ -23,7 +23,7 @@ from k8sdds.workloads.paced import Paced
 from k8sdds.workloads.ping import Ping
 from k8sdds.workloads.pod_start import PodStart
 from k8sdds.workloads.program import Program
-from k8sdds.workloads.protocol import NoOptions, Workload
+from k8sdds.workloads.protocol import Workload
 from k8sdds.workloads.service import Service
 from k8sdds.workloads.throughput import Throughput
 from k8sdds.workloads.tools import Tool
@@ -31,9 +31,7 @@ from k8sdds.workloads.transactions import TcpCrr, TcpRr, UdpRr
 
 __all__ = [
     "HEADLINES",
-    "OPTIONS",
     "WORKLOADS",
-    "NoOptions",
     "Program",
     "TrialOutputs",
     "Workload",
@@ -72,11 +70,6 @@ WORKLOADS: dict[str, Workload] = {
 
 HEADLINES = tuple(dict.fromkeys(name for workload in WORKLOADS.values() for name in workload.headlines))
 """The main metrics of all workloads: a trial has a value for at least one of them."""
-
-OPTIONS: dict[str, Axis] = {
-    axis.column: axis for workload in WORKLOADS.values() for axis in axes(workload.options).values()
-}
-"""The options of all workloads, which are settings of a trial, by their column of the record."""
 
 
 def find(name: str) -> Workload:

@@ -2,91 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
-
-from pydantic import BeforeValidator, Field, model_validator
-
-from k8sdds.model.axis import WORKLOAD, Axis
-from k8sdds.model.rate_profile import CONSTANT, MAX_RATE
+from k8sdds.model.options import RATE, SUBSCRIBERS, CapacityOptions
+from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.reason import NO_MATCH, Reason
-from k8sdds.model.settings import MAX_PARTICIPANTS
 from k8sdds.model.trial import Cell
 from k8sdds.perftest.command import Load
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import Metrics
-from k8sdds.system.strict import Strict, as_list, mistake
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.paced import Paced, delays_of
 from k8sdds.workloads.throughput import Throughput
-
-Percent = Annotated[float, Field(ge=0, lt=100)]
-Share = Annotated[float, Field(gt=0, le=100)]
-
-MAX_GOALS = 5
-MIN_RATE = 10.0
-
-RATE: Final = "rate"
-SUBSCRIBERS: Final = "subscribers"
-MEMBERS: Final = "fleet_members"
-"""What can be searched: the columns of trials with the values of its probes."""
-
-Width = Annotated[float, Axis(WORKLOAD, lambda v: f"intervals of {v:g} %"), Field(ge=1, le=50)]
-WIDTH: Any = Field(default=5, description="the search ends when an interval is at most this wide")
-
-
-class CapacityOptions(Strict):
-    """Options of the capacity test."""
-
-    loss_percent: Annotated[
-        list[Percent],
-        BeforeValidator(as_list),
-        Field(min_length=1, max_length=MAX_GOALS),
-        Axis(WORKLOAD, lambda _: ""),
-    ] = Field(
-        default=[0, 0.5],
-        description="accepted shares of the samples due that the worst subscriber does not receive; a capacity is"
-        " searched for each",
-    )
-    p99_ms: Annotated[float | None, Axis(WORKLOAD, lambda v: f"p99 ≤ {v:g} ms")] = Field(
-        default=10, gt=0, description="accepted 99th percentile of the delay in ms; `null`: any delay"
-    )
-    width_percent: Width = WIDTH
-    max_subscribers: Annotated[int | None, Axis(WORKLOAD, lambda v: f"at most {v:g} subscribers")] = Field(
-        default=None,
-        ge=2,
-        le=MAX_PARTICIPANTS,
-        description="search the largest number of subscribers, up to this one, at the `rate` of the sweep; default:"
-        " search the highest rate",
-    )
-    min_rate: Annotated[float, Axis(WORKLOAD, lambda _: "")] = Field(
-        default=MIN_RATE, ge=1, le=MAX_RATE, description="no lower rate is measured (samples per second)"
-    )
-    max_rate: Annotated[float, Axis(WORKLOAD, lambda _: "")] = Field(
-        default=MAX_RATE, ge=1, le=MAX_RATE, description="no higher rate is measured (samples per second)"
-    )
-    latency_at_percent: Annotated[
-        list[Share], BeforeValidator(as_list), Field(max_length=10), Axis(WORKLOAD, lambda _: "")
-    ] = Field(
-        default=[10, 50, 90],
-        description="shares of the capacity by the smallest `loss_percent` at which the delay is measured",
-    )
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> CapacityOptions:
-        if len(set(self.loss_percent)) < len(self.loss_percent):
-            raise mistake("a share is listed twice", "loss_percent")
-        if self.min_rate > self.max_rate:
-            raise mistake(f"min_rate {self.min_rate:g} is above max_rate {self.max_rate:g}", "min_rate")
-        if self.max_subscribers and (self.min_rate, self.max_rate) != (MIN_RATE, MAX_RATE):
-            raise mistake(
-                "min_rate and max_rate limit a search for a rate: leave them out", "max_subscribers"
-            )
-        return self
-
-    @property
-    def searched(self) -> str:
-        """The column with the values of the probes: `rate` or `subscribers`."""
-        return SUBSCRIBERS if self.max_subscribers else RATE
 
 
 def options_of(cell: Cell) -> CapacityOptions:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, model_validator
 from typing_extensions import override
 
 from k8sdds.discovery import SERVER
-from k8sdds.model.axis import WORKLOAD, Axis
+from k8sdds.model.options import MAX_MEMBERS, DiscoveryOptions
 from k8sdds.model.reason import NO_MATCH, Reason
 from k8sdds.model.trial import AXES, FIRST_SUBSCRIBER, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
 from k8sdds.perftest.command import Fleet, Load
@@ -18,15 +17,9 @@ from k8sdds.perftest.documents import FleetProcess, FleetTraffic, Found
 from k8sdds.results import aggregate, arrivals
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.numbers import number
-from k8sdds.system.strict import Strict, mistake
-from k8sdds.workloads.capacity import MEMBERS
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import Workload
 
-MAX_MEMBERS = 1000
-"""Most members of a role; k8sdds-perftest has the same limit."""
-LATE_S = 2
-"""How long after the kill of a discovery server the late member starts, unless an experiment sets another time."""
 MATCH = "match"
 """Tag of the times in which pairs matched."""
 SHOWN_FAILURES = 5
@@ -43,88 +36,6 @@ _REFUSED = {
 """Settings that fleets do not have, with the value that means none."""
 _OF_NODE = ("host", "baremetal")
 """Networks whose pods use the interfaces of their node."""
-
-
-Members = Annotated[
-    int, Axis(WORKLOAD, lambda v: f"{v} per process", column=MEMBERS), Field(ge=1, le=MAX_MEMBERS)
-]
-
-
-class DiscoveryOptions(Strict):
-    """Options of the discovery test."""
-
-    processes: Annotated[
-        int, Axis(WORKLOAD, lambda v: f"{v} processes per pod", column="fleet_processes")
-    ] = Field(default=1, ge=1, le=MAX_MEMBERS, description="number of processes in each pod")
-    members: Members = Field(
-        default=10,
-        description="number of members in each process: DDS participants, or sessions of Zenoh",
-    )
-    start_s: Annotated[
-        float, Axis(WORKLOAD, lambda v: f"start over {v:g} s" if v else "", column="fleet_start_s")
-    ] = Field(default=0, ge=0, description="time over which the members start; 0: all at once")
-    steady_s: Annotated[float, Axis(WORKLOAD, lambda _: "", column="fleet_steady_s")] = Field(
-        default=5, gt=0, description="last part of a trial, in which the fleet is at rest"
-    )
-    change: Annotated[
-        Literal["none", "late", "restart-process", "restart-pod", "restart-server"],
-        Axis(WORKLOAD, lambda v: "" if v == "none" else v, column="fleet_change"),
-    ] = Field(
-        default="none",
-        description="`late`: the last publishing member starts later; `restart-process`, `restart-pod`: the last"
-        " process of publishing members, or all of its pod, is killed and starts again; `restart-server`: the discovery"
-        " server is killed and starts again, and the last publishing member starts `late_s` after the kill",
-    )
-    change_s: Annotated[float | None, Axis(WORKLOAD, lambda _: "", column="fleet_change_s")] = Field(
-        default=None, gt=0, description="when that is; default: in the middle of the time before `steady_s`"
-    )
-    late_s: Annotated[
-        float | None, Axis(WORKLOAD, lambda v: f"late by {v:g} s" if v else "", column="fleet_late_s")
-    ] = Field(
-        default=None,
-        gt=0,
-        description="with `restart-server`: how long after the kill the last publishing member starts; default:"
-        f" {LATE_S}",
-    )
-    gossip: Annotated[bool, Axis(WORKLOAD, lambda v: "gossip" if v else "", column="fleet_gossip")] = Field(
-        default=False,
-        description="whether the router of Zenoh introduces the members to each other, so that they connect to each"
-        " other, instead of passing on all that they send",
-    )
-    super_client: Annotated[
-        bool, Axis(WORKLOAD, lambda v: "super clients" if v else "", column="fleet_super_client")
-    ] = Field(
-        default=False,
-        description="whether a discovery server of Fast DDS sends each member all that it knows of the others, and not"
-        " only what the member matches",
-    )
-    index_limit: Annotated[
-        int | None, Axis(WORKLOAD, lambda v: f"indexes up to {v}", column="fleet_index_limit")
-    ] = Field(
-        default=None,
-        ge=1,
-        le=MAX_MEMBERS,
-        description="last participant index that a process uses (`cyclonedds`), and that others search at an address;"
-        " Cyclone DDS has 9, Fast DDS 3 by default. Default: as many as there are",
-    )
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> DiscoveryOptions:
-        if self.change_s is not None and self.change == "none":
-            raise mistake("there is no change: leave it out, or set change", "change_s")
-        if self.late_s is not None and not self.restarts_server:
-            raise mistake("has no effect without `change: restart-server`", "late_s")
-        return self
-
-    @property
-    def restarts_server(self) -> bool:
-        """Whether the discovery server is killed and starts again."""
-        return self.change == "restart-server"
-
-    @property
-    def ahead_s(self) -> float:
-        """How long before the changed members start the discovery server is killed; 0: never."""
-        return (self.late_s or LATE_S) if self.restarts_server else 0
 
 
 class Discovery(Workload):

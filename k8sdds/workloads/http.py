@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from k8sdds.model.axis import WORKLOAD, Axis, payload
 from k8sdds.model.measurement import Listener
+from k8sdds.model.options import HttpOptions
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Trial, host_and_port
 from k8sdds.perftest.output import Summary
@@ -35,14 +35,10 @@ from k8sdds.workloads.tools import (
 
 PORT = 8080
 DEFAULT_PAYLOAD_BYTES = 1024
-MAX_OBJECT_BYTES = 8 << 20
-"""Largest object: it is kept in memory, next to the other private files of the server."""
 MAX_ROUND_TRIP_US = 100_000_000
 """Longest round trip of a histogram; wrk counts longer ones than 2 s as errors."""
 LATE_S = 0.1
 """wrk looks this often whether its time has passed."""
-MAX_CONCURRENCY = 500
-"""nginx has two open files for each request, of which a process usually has at most 1024."""
 
 SCRIPT = """\
 done = function(summary, latency, requests)
@@ -172,20 +168,6 @@ def read(folder: Path) -> Report | None:
         return Report.model_validate_json(printed) if reading.json_object(printed, "wrk") else None
     except (OSError, reading.UnreadableError, ValidationError):
         return None
-
-
-class HttpOptions(Strict):
-    """Options of the http test."""
-
-    object_bytes: Annotated[int, Axis(WORKLOAD, lambda v: f"objects of {payload(v)}")] = Field(
-        default=1024, ge=1, le=MAX_OBJECT_BYTES, description="size of the object that each request returns"
-    )
-    concurrency: Annotated[int, Axis(WORKLOAD, lambda v: f"concurrency {v:g}")] = Field(
-        default=1,
-        ge=1,
-        le=MAX_CONCURRENCY,
-        description="number of connections at the same time, which stay open",
-    )
 
 
 class HttpRequests(RoundTripWorkload):

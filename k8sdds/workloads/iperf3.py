@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from k8sdds.model.axis import WORKLOAD, Axis, counted
 from k8sdds.model.measurement import Listener
+from k8sdds.model.options import StreamOptions, TcpStreamOptions
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
@@ -27,7 +25,6 @@ from k8sdds.workloads.tools import Tool, ToolWorkload, server_of, whole_seconds,
 
 PORT = 5201
 """TCP port of the server: its default."""
-MAX_FLOWS = 128
 MIN_DATAGRAM_BYTES = 16
 MAX_REPORT_BYTES = 64 << 20
 """Largest report: 128 flows, with a line for each second in both directions."""
@@ -148,17 +145,6 @@ class Iperf3(Tool):
         return reading.one_line(message, 300) if isinstance(message, str) else super().error(folder)
 
 
-class StreamOptions(Strict):
-    """Options of tests of streams."""
-
-    flows: Annotated[int, Axis(WORKLOAD, counted("flow"))] = Field(
-        default=1,
-        ge=1,
-        le=MAX_FLOWS,
-        description="number of streams at the same time, each on a socket of its own",
-    )
-
-
 class Stream(ToolWorkload):
     """Payload rate of streams from the client to the server."""
 
@@ -202,17 +188,6 @@ class Stream(ToolWorkload):
 def _achieved_percent(outputs: TrialOutputs) -> float | None:
     cell = outputs.trial.cell
     return outputs.achieved_rate_percent("sent_bytes", cell.rate * cell.payload_bytes)
-
-
-class TcpStreamOptions(StreamOptions):
-    """Options of the tcp-stream test."""
-
-    mss: Annotated[int | None, Axis(WORKLOAD, lambda v: f"MSS {v:g} B")] = Field(
-        default=None,
-        ge=88,
-        le=9216,
-        description="largest TCP segment in bytes; default: as the MTU allows",
-    )
 
 
 class TcpStream(Stream):

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, model_validator
 from typing_extensions import override
 
 from k8sdds.discovery import SERVER
-from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.link import KERNEL
-from k8sdds.model.outages import Phase
+from k8sdds.model.options import OutageOptions
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.reason import NO_MATCH, NO_SAMPLES, PEER_LOST, Reason
 from k8sdds.model.trial import (
     FIRST_PUBLISHER,
     FIRST_SUBSCRIBER,
-    PUBLISHER,
     STANDBY,
     SUBSCRIBER,
     Cell,
@@ -30,86 +27,16 @@ from k8sdds.results.arrivals import Arrival
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.numbers import number
 from k8sdds.system.reading import UnreadableError
-from k8sdds.system.strict import mistake
 from k8sdds.workloads import recovery
 from k8sdds.workloads.outputs import TrialOutputs
-from k8sdds.workloads.paced import Paced, PacedOptions, set_arrivals
+from k8sdds.workloads.paced import Paced, set_arrivals
 from k8sdds.workloads.recovery import Recovery
 
 NAME = "outage"
-LINK_KINDS = ("link", "lossy")
-"""What fails if it is the link of a node."""
 FEWEST_BEFORE = 20
 """Samples before the failure that show the usual rate and delay."""
 LEAST_AFTER_S = 2.0
 """Least time that is left for the recovery. Longer outages need more, of which nothing is known before."""
-
-
-class OutageOptions(PacedOptions):
-    """Options of the outage test."""
-
-    what: Annotated[
-        Literal["link", "lossy", "server", "pod", "agent", "address"],
-        Axis(WORKLOAD, lambda v: f"{v} outage", column="outage_what"),
-    ] = Field(
-        default="link",
-        description="what fails: the `link` of a node, over which nothing passes any more; only a share of its packets"
-        " (`lossy`); the discovery `server`, which is killed and starts again; the `pod` of a subscriber, which is"
-        " killed and replaced by one at another address; the network's `agent` on a node; or the `address` of a node,"
-        " which gets another one",
-    )
-    where: Annotated[
-        Literal["publisher", "subscriber"], Axis(WORKLOAD, lambda v: f"at the {v}", column="outage_where")
-    ] = Field(
-        default="subscriber",
-        description="whose node or pod: that of the first publisher, or of the first subscriber",
-    )
-    for_s: Annotated[float, Axis(WORKLOAD, lambda v: f"outage of {v:g} s", column="outage_for_s")] = Field(
-        default=1, ge=0.1, le=30, description="how long it lasts, in seconds"
-    )
-    after_s: Annotated[float, Axis(WORKLOAD, lambda v: f"after {v:g} s", column="outage_after_s")] = Field(
-        default=2, ge=0.5, le=600, description="when it begins, in seconds after the measured interval does"
-    )
-    drop_percent: Annotated[
-        float | None, Axis(WORKLOAD, lambda v: f"{v:g} % dropped", column="outage_drop_percent")
-    ] = Field(
-        default=None,
-        gt=0,
-        lt=100,
-        description="with `what: lossy`: share of the packets that are lost, each way",
-    )
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> OutageOptions:
-        if (self.what == "lossy") != (self.drop_percent is not None):
-            needed = (
-                "set it with `what: lossy`" if self.what == "lossy" else "has no effect without `what: lossy`"
-            )
-            raise mistake(needed, "drop_percent")
-        if self.where == PUBLISHER and self.what in ("server", "pod"):
-            why = (
-                "has no effect"
-                if self.what == "server"
-                else "must be subscriber: new publishers begin a new schedule"
-            )
-            raise mistake(f"{why} with `what: {self.what}`", "where")
-        return self
-
-    @property
-    def of_link(self) -> bool:
-        """Whether the link of a node fails."""
-        return self.what in LINK_KINDS
-
-    @property
-    def phase(self) -> Phase:
-        """What happens to the link that fails."""
-        at_us, for_us = round(self.after_s * 1e6), round(self.for_s * 1e6)
-        return Phase(at_us, for_us, drop_percent=self.drop_percent or 100)
-
-    @property
-    def participant(self) -> Participant:
-        """The participant whose node has the outage."""
-        return FIRST_PUBLISHER if self.where == PUBLISHER else FIRST_SUBSCRIBER
 
 
 def options_of(cell: Cell) -> OutageOptions:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from k8sdds.model import rate_profile
-from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.measurement import ClockError
+from k8sdds.model.options import PacedOptions
 from k8sdds.model.reason import NO_SAMPLES, Reason
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
@@ -43,17 +41,6 @@ CLOCK_ERROR_SHARE = 0.03
 """Delays between machines are measured one-way if the bound of the error of their clocks is at most this share of the
 median delay. The error is the same in all repetitions, so they do not average it out, and no confidence interval
 contains it. An overlay adds some 10 %, so the error must be well below that; the report states it."""
-
-
-class PacedOptions(Strict):
-    """Options of the paced test."""
-
-    deadline_ms: Annotated[float | None, Axis(WORKLOAD, lambda v: f"deadline {v:g} ms")] = Field(
-        default=None,
-        gt=0,
-        description="a sample that arrives later after it was due counts as missed; default: one period of `rate`,"
-        " in bursts the time to the next burst",
-    )
 
 
 class Paced(Workload):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, quantiles
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from k8sdds.model.axis import WORKLOAD, Axis, counted, named
+from k8sdds.model.options import PodStartOptions
 from k8sdds.model.reason import NO_MATCH, Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell
 from k8sdds.results import histograms
@@ -21,7 +21,6 @@ from k8sdds.workloads.transactions import Exchange, Transactions
 
 FILE = "pod-starts.json"
 """What the testbed writes into the folder of an attempt."""
-MAX_PODS = 100
 PAIR = (FIRST_PUBLISHER, FIRST_SUBSCRIBER)
 """What two of the pods run if they are to match."""
 CONDITIONS = {
@@ -29,18 +28,6 @@ CONDITIONS = {
 }  # fmt: skip
 """The condition of a pod that ends each step, in their order."""
 NO_CONDITION = f"the nodes do not report the condition {CONDITIONS['network_ready_s']}"
-
-
-class PodStartOptions(Strict):
-    """Options of the pod-start test."""
-
-    pods: Annotated[int, Axis(WORKLOAD, counted("pod"))] = Field(
-        default=1, ge=1, le=MAX_PODS, description="number of pods that are created at once"
-    )
-    dds: Annotated[str | None, Axis(WORKLOAD, named("dds"))] = Field(
-        default=None,
-        description="middleware with which two of the pods find each other, such as `fastdds`; null: none (clusters)",
-    )
 
 
 class OneStart(Shape):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from k8sdds.model.options import NoOptions
 from k8sdds.model.reason import Reason
 from k8sdds.model.services import ServiceSet
 from k8sdds.model.trial import Cell, Role
@@ -24,10 +25,6 @@ def missed_rate(achieved_percent: float | None, offered: str) -> list[str]:
     if achieved_percent is None or achieved_percent >= 100 * (1 - RATE_MISSED):
         return []
     return [f"rate: {achieved_percent:.3g} % of {offered} were sent"]
-
-
-class NoOptions(Strict):
-    """The options of a workload that has none."""
 
 
 class Workload(Protocol):

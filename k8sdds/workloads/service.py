@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
-from k8sdds.model.axis import WORKLOAD, Axis, counted, named
+from k8sdds.model.options import ServiceOptions
 from k8sdds.model.reason import Reason
-from k8sdds.model.services import CLUSTER_IP, HEADLESS, MAX_SERVICES, ProxyMode, ServiceSet, Via
+from k8sdds.model.services import HEADLESS, ServiceSet
 from k8sdds.model.trial import PUBLISHER, Cell
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
-from k8sdds.workloads.transactions import ConnectionOptions, TcpCrr
+from k8sdds.workloads.transactions import TcpCrr
 
 UNOBSERVED = "translation not observed"
 """Begins the warning on trials whose client may have reached the server in another way than by the Service."""
-
-
-class ServiceOptions(ConnectionOptions):
-    """Options of the service test."""
-
-    services: Annotated[int, Axis(WORKLOAD, counted("service"))] = Field(
-        default=1,
-        ge=1,
-        le=MAX_SERVICES,
-        description="number of Services, of which the client connects to one",
-    )
-    via: Annotated[Via, Axis(WORKLOAD, named("via"))] = Field(
-        default=CLUSTER_IP,
-        description="address that the client connects to: the cluster IP, the node port on its own node, or that of"
-        " the pod, as DNS returns it for a headless Service",
-    )
-    proxy: Annotated[ProxyMode | None, Axis(WORKLOAD, lambda v: f"kube-proxy in {v} mode")] = Field(
-        default=None,
-        description="mode of kube-proxy; missing: that of the testbed, which is iptables in the lab",
-    )
 
 
 class Service(TcpCrr):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field, field_validator
-
-from k8sdds.model.axis import WORKLOAD, Axis
+from k8sdds.model.options import ThroughputOptions
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
@@ -33,22 +31,6 @@ MISSED = 0.1
 
 UNSTEADY = "unsteady"
 """Code of the warning of a trial whose rate was not the same throughout the measured interval."""
-
-
-class ThroughputOptions(Strict):
-    """Options of the throughput test."""
-
-    loaded_latency: Annotated[bool | None, Axis(WORKLOAD, lambda v: "timed samples" if v else "")] = Field(
-        default=None,
-        description="whether to time about 200 samples, for the delay in full buffers; the answers are samples too"
-        " and lower the rate, in the lab by up to 19 % (`k8sdds docs benchmarks`)",
-    )
-
-    @field_validator("loaded_latency")
-    @classmethod
-    def _unset(cls, value: bool | None) -> bool | None:
-        """Return None for false: a test that does not ask for it has no such column, as in older records."""
-        return value or None
 
 
 class Throughput(Workload):

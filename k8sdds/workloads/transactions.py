@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from k8sdds.model.axis import WORKLOAD, Axis, counted
 from k8sdds.model.measurement import Listener, Window
+from k8sdds.model.options import ConnectionOptions
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
@@ -35,8 +33,6 @@ from k8sdds.workloads.tools import (
 
 PROGRAM = "k8sdds-transactions"
 PORT = 5202
-MAX_CONNECTIONS = 1000
-"""Each is an open file, of which a process usually has at most 1024."""
 
 
 class Report(Shape):
@@ -99,17 +95,6 @@ class Transactions(Program):
         if participant.publishes:
             return Summary(data | {"sent": report.transactions + report.lost})
         return Summary(data | {"received": report.transactions, "lost": report.lost})
-
-
-class ConnectionOptions(Strict):
-    """Options of tests of transactions."""
-
-    connections: Annotated[int, Axis(WORKLOAD, counted("connection"))] = Field(
-        default=1,
-        ge=1,
-        le=MAX_CONNECTIONS,
-        description="number of connections (for UDP: sockets) at the same time, each with one request under way",
-    )
 
 
 class Exchange(RoundTripWorkload):

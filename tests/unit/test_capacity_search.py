@@ -14,8 +14,8 @@ from k8sdds.campaign.experiments import load
 from k8sdds.campaign.preflight import contradictions, every_trial, notes
 from k8sdds.campaign.record import description
 from k8sdds.model.experiment import Experiment
+from k8sdds.model.options import SEARCHES
 from k8sdds.model.trial import Trial
-from k8sdds.results import tidy
 from k8sdds.results.record import TrialRecord, checked
 from k8sdds.system.errors import InputError
 from k8sdds.workloads import WORKLOADS
@@ -92,7 +92,7 @@ def test_the_campaign_starts_with_one_trial_per_search(
     cells = [trial.cell for trial in whole.trials("lab")]
     assert ", ".join(f"{c.test} {c.network} {c.rate:g} ×{c.subscribers}" for c in cells) == started
     assert isinstance(start.planner_of(whole), CapacitySearch) == searched
-    assert tuple(name for name, workload in WORKLOADS.items() if workload.finds_capacity) == tidy.SEARCHES
+    assert tuple(name for name, workload in WORKLOADS.items() if workload.finds_capacity) == tuple(SEARCHES)
 
 
 @pytest.mark.parametrize(("sweep", "column"), [(SUBSCRIBERS, "subscribers"), (MEMBERS, "fleet_members")])

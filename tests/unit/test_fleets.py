@@ -14,6 +14,7 @@ import pytest
 from k8sdds.campaign import contradictions
 from k8sdds.model.link import Link
 from k8sdds.model.measurement import Outcome
+from k8sdds.model.options import MAX_MEMBERS, DiscoveryOptions
 from k8sdds.model.outages import Outage
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.perftest import command
@@ -21,7 +22,6 @@ from k8sdds.results import arrivals
 from k8sdds.testbeds.cluster import discovery
 from k8sdds.testbeds.lab import outage
 from k8sdds.workloads import find
-from k8sdds.workloads.discovery import MAX_MEMBERS, DiscoveryOptions
 from tests.unit.test_attempt import Recording
 
 

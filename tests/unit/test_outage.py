@@ -16,6 +16,7 @@ from k8sdds.campaign import experiments, preflight
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import USERSPACE
+from k8sdds.model.options import OutageOptions
 from k8sdds.model.trial import FIRST_SUBSCRIBER, Trial
 from k8sdds.perftest.output import PEER_LOST
 from k8sdds.results import arrivals, link_statistics
@@ -28,7 +29,6 @@ from k8sdds.testbeds.lab import outage as lab_outage
 from k8sdds.testbeds.lab import preflight as lab_preflight
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.workloads import find, recovery
-from k8sdds.workloads.outage import OutageOptions
 from tests.unit.test_attempt import Recording
 
 RECORDED = Path(__file__).parent / "recorded/outage"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from k8sdds.analysis import capacities
 from k8sdds.analysis.capacities import Found
 from k8sdds.analysis.capacity import Probe
+from k8sdds.model.options import MEMBERS, RATE, SUBSCRIBERS
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content
@@ -17,7 +18,6 @@ from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, Figure, grid, save,
 from k8sdds.report.figures.estimates import Limits, Styles, scale
 from k8sdds.report.theme import MUTED, network_colors
 from k8sdds.system.grouping import grouped
-from k8sdds.workloads.capacity import MEMBERS, RATE, SUBSCRIBERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from k8sdds import versions, workloads
 from k8sdds.analysis import components
 from k8sdds.model.measurement import Launch, Measurement
+from k8sdds.model.options import OutageOptions
 from k8sdds.model.trial import FIRST_PUBLISHER, Trial
 from k8sdds.networks import find
 from k8sdds.perftest.output import NOT_STARTED
@@ -29,7 +30,6 @@ from k8sdds.testbeds.cluster.watch import NeededPods
 from k8sdds.testbeds.core_layout import Layout, supervisor_options
 from k8sdds.testbeds.evidence import ProfileReading, Reading, measured
 from k8sdds.workloads import outage
-from k8sdds.workloads.outage import OutageOptions
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 
 from k8sdds import workloads
 from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.model.options import MAX_PODS
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.system.errors import InputError, Problem
 from k8sdds.testbeds.cluster import permissions, placement
 from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
 from k8sdds.testbeds.cluster.pods import Slot, memory_holder
-from k8sdds.workloads.pod_start import MAX_PODS
 
 OWN_PODS = 4
 """Pods of a campaign on a node that are not participants: two probes, meter, discovery server."""

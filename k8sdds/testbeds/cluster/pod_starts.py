@@ -17,6 +17,7 @@ from typing import Any
 from k8sdds import versions, workloads
 from k8sdds.kubernetes.metrics.pod_startup import PodStarts
 from k8sdds.model.ip_families import address_of
+from k8sdds.model.options import PodStartOptions
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import Cell, Endpoint, Participant
 from k8sdds.perftest import command
@@ -27,7 +28,7 @@ from k8sdds.testbeds.cluster import matching, pods
 from k8sdds.testbeds.cluster.matching import Execute, Programs
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import MIB, Slot
-from k8sdds.workloads.pod_start import FILE, PAIR, PodStartOptions
+from k8sdds.workloads.pod_start import FILE, PAIR
 
 NAME = "start"
 """Begins the names of the pods, and is their role."""

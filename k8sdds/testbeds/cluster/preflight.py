@@ -13,6 +13,7 @@ from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.ip_families import TITLES, IpFamily
 from k8sdds.model.link import KERNEL
+from k8sdds.model.options import PodStartOptions
 from k8sdds.model.placement import same_node
 from k8sdds.model.services import ProxyMode
 from k8sdds.model.settings import HOST, SAME_NODE, NetworkChoice
@@ -27,7 +28,6 @@ from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
 from k8sdds.testbeds.cluster.placement import assign, of_service
 from k8sdds.testbeds.cluster.pod_pool import not_created
 from k8sdds.workloads import outage
-from k8sdds.workloads.pod_start import PodStartOptions
 
 BAREMETAL = "baremetal"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

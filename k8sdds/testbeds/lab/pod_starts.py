@@ -15,6 +15,7 @@ from typing import Any
 
 from k8sdds import workloads
 from k8sdds.bundle import parts
+from k8sdds.model.options import PodStartOptions
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find, names_of
 from k8sdds.networks.datapath import CniPlugins
@@ -24,7 +25,7 @@ from k8sdds.testbeds.lab import cni_runner
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.topology import topology_of
 from k8sdds.testbeds.lab.verification import PING_INTERVAL_S, PING_TIMEOUT_S
-from k8sdds.workloads.pod_start import FILE, PodStartOptions
+from k8sdds.workloads.pod_start import FILE
 
 NAME = "start"
 """Begins the names of the pods."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds.analysis.capacity import MAX_PROBES, Goal, Probe, Search, rounded
-from k8sdds.workloads.capacity import MEMBERS, SUBSCRIBERS
+from k8sdds.model.options import MEMBERS, SUBSCRIBERS
 
 Device = Callable[[float, float], Probe]
 
