@@ -15,7 +15,8 @@ from k8sdds.model.application import Optimize
 from k8sdds.recommend import files, graph, values
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.recommend.next_step import next_step
-from k8sdds.report import export, formats
+from k8sdds.report import formats
+from k8sdds.report.export import Findings
 from k8sdds.report.table import Cell, Table
 from k8sdds.results.metrics import METRICS
 
@@ -112,18 +113,19 @@ def write(answer: Answer, folder: Path) -> list[Path]:
         for file in files.ready_files(answer)
     ]
     applied = Table(f"Files to use the {answer.role} configuration", ["file", "how to apply it"], purposes)
-    page = {
-        "title": f"{heading(answer)}: {application.name}",
-        "heading": heading(answer),
-        "sub": f"{application.name}{' · ' + application.title if application.title else ''}",
-        "lead": lead(answer),
-        "next": next_step(answer, Path(files.FOLDER)),
-        "tables": [table for table in (*tables(answer), applied) if table.rows],
-        "notes": [*method(answer), *findings(answer)],
-    }
-    return export.write(
-        folder, NAME, data(answer), _csv_rows(answer), COLUMNS, page, partial(_figures, answer)
-    )
+    return Findings(
+        name=NAME,
+        heading=heading(answer),
+        sub=f"{application.name}{' · ' + application.title if application.title else ''}",
+        lead=lead(answer),
+        tables=[table for table in (*tables(answer), applied) if table.rows],
+        notes=[*method(answer), *findings(answer)],
+        data=data(answer),
+        rows=_csv_rows(answer),
+        columns=COLUMNS,
+        draw=partial(_figures, answer),
+        next=next_step(answer, Path(files.FOLDER)),
+    ).write(folder)
 
 
 def heading(answer: Answer) -> str:

@@ -44,6 +44,8 @@ class Findings:
     """Draws figures to a folder. Without the packages for figures, a note replaces them."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Texts of further files, by suffix."""
+    next: tuple[str, str] | None = None
+    """What to do next, and the command, for the page."""
 
     def show(self, console: Console) -> None:
         """Print the tables, the summary and the notes."""
@@ -60,40 +62,25 @@ class Findings:
 
     def write(self, folder: Path) -> list[Path]:
         """Write the files, whose paths are returned, and the figures to a folder."""
-        title = ": ".join(filter(None, (self.heading, self.sub)))
-        page = {"title": title} | {
-            key: getattr(self, key) for key in ("heading", "sub", "lead", "tables", "notes")
-        }
-        paths = write(folder, self.name, self.data, self.rows, self.columns, page, self.draw)
-        for suffix, text in self.others.items():
-            paths.append(folder / f"{self.name}{suffix}")
-            write_atomically(paths[-1], text)
-        return paths
+        from k8sdds.report import document
+        from k8sdds.report.figures import inline_svg, missing_note
 
-
-def write(
-    folder: Path,
-    name: str,
-    data: dict[str, Any],
-    rows: Sequence[dict[str, Any]],
-    columns: Sequence[str],
-    page: dict[str, Any],
-    draw: Callable[[Path], list[Figure]] | None = None,
-) -> list[Path]:
-    """Write a result; the arguments are as in `Findings`, and `page` has the variables of page.html.j2."""
-    from k8sdds.report import document
-    from k8sdds.report.figures import inline_svg, missing_note
-
-    missing = missing_note() if draw else []
-    paths = [folder / f"{name}.{kind}" for kind in ("html", "csv", "json")]
-    with explained(f"cannot write to {folder}", "choose another folder: --output"):
-        folder.mkdir(parents=True, exist_ok=True)
-        figures, rules = inline_svg.share_styles(draw(folder) if draw and not missing else [])
-        variables = {**page, "figures": figures, "notes": [*page["notes"], *missing]}
-        write_atomically(paths[0], document.render("page.html.j2", variables, figure_rules=rules))
-        write_atomically(paths[1], to_csv(rows, columns))
-        write_atomically(paths[2], to_json(data) + "\n")
-    return paths
+        missing = missing_note() if self.draw else []
+        with explained(f"cannot write to {folder}", "choose another folder: --output"):
+            folder.mkdir(parents=True, exist_ok=True)
+            drawn = self.draw(folder) if self.draw and not missing else []
+            figures, rules = inline_svg.share_styles(drawn)
+            page = vars(self) | {"figures": figures, "notes": [*self.notes, *missing]}
+            files = {
+                ".html": document.render("page.html.j2", page, figure_rules=rules),
+                ".csv": to_csv(self.rows, self.columns),
+                ".json": to_json(self.data) + "\n",
+                **self.others,
+            }
+            texts = {folder / f"{self.name}{suffix}": text for suffix, text in files.items()}
+            for path, text in texts.items():
+                write_atomically(path, text)
+        return list(texts)
 
 
 def to_json(data: Any) -> str:

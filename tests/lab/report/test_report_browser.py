@@ -11,7 +11,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from k8sdds.report import export, live, write_report
+from k8sdds.report import live, write_report
+from k8sdds.report.export import Findings
 from k8sdds.report.table import Cell, Table
 from tests import run_folders as folders
 
@@ -175,8 +176,8 @@ def test_tables_of_other_pages_are_sorted_and_filtered(browser, tmp_path):
             for name, change in [("host", "3 [1, 5]"), ("weavenet", "-20 [-30, -10]"), ("flannel", "11 [9, 13]"),
                                  ("kube-router", "–"), ("macvlan", "2 [0, 4]")]]  # fmt: skip
     table = Table("Levels", ["cell", "change %"], rows)
-    page = {"title": "t", "heading": "h", "sub": "s", "lead": ["one"], "tables": [table], "notes": ["two"]}
-    browser.get(export.write(tmp_path, "compare", {}, [], [], page)[0].as_uri())
+    findings = Findings("compare", "h", "s", ["one"], [table], ["two"], {}, [], [])
+    browser.get(findings.write(tmp_path)[0].as_uri())
     shown = find(browser, "main table")[0]
     click(browser, find(browser, "thead th button")[1])
     assert [row[1].split()[0] for row in shown_rows(browser, shown)] == ["−20", "2", "3", "11", "–"]
