@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +73,7 @@ def start(
     data = _campaign_json(expansion.experiment, testbed, blocks, trials, session, name, seed)
     data |= _program_facts(every, testbed.name)
     data |= _security_facts(every, keyring) if keyring else {}
-    copied = _with_copies(expansion)
-    run = RunFolder.create(folder, data, experiment_yaml(copied), _user_files(expansion))
+    run = RunFolder.create(folder, data, *copies(expansion))
     run.append_event("started")
     repeated = expansion.experiment.repeat_disturbed
     return Campaign(run, testbed, blocks, observer, planner_of(expansion), repeated, keyring=keyring)
@@ -206,11 +205,17 @@ def _security_facts(trials: Sequence[Trial], keyring: Keyring) -> dict[str, Any]
     }
 
 
-def _user_files(expansion: Expansion) -> dict[str, bytes]:
-    """Return the files that the cells use, by path in the run folder: QoS profiles, configurations, schedules, links.
+def copies(expansion: Expansion) -> tuple[str, dict[str, bytes]]:
+    """Return the resolved experiment of a run folder as YAML, and the user's files there that it names.
 
-    Raises InputError if a schedule has changed since it was read first.
+    Raises InputError if a schedule has changed.
     """
+    schedules = _copied_schedules(expansion)
+    return experiment_yaml(_with_copies(expansion, schedules)), _user_files(expansion, schedules)
+
+
+def _user_files(expansion: Expansion, schedules: Mapping[str, str]) -> dict[str, bytes]:
+    """Return what cells use, by path in the run folder: QoS profiles, configurations, schedules, and links' files."""
     profiles = {
         middleware.qos_file(cell)
         for cell in expansion.cells
@@ -222,7 +227,7 @@ def _user_files(expansion: Expansion) -> dict[str, bytes]:
         if cell.middleware_config
     }
     copies = {f"{MIDDLEWARE_CONFIG}/{name}": file for name, file in configs.items()}
-    copies |= {place: Path(file) for file, place in _copied_schedules(expansion).items()}
+    copies |= {place: Path(file) for file, place in schedules.items()}
     for cell in expansion.cells:
         for part in link_files.files_of(cell.link):
             copies[_copy_of(part)["file"]] = Path(part.file)
@@ -232,7 +237,7 @@ def _user_files(expansion: Expansion) -> dict[str, bytes]:
 
 
 def _copied_schedules(expansion: Expansion) -> dict[str, str]:
-    """Return the path in the run folder of the copy of each recorded schedule. Raises like `_user_files`."""
+    """Return the path in the run folder of the copy of each schedule. Raises InputError if one has changed."""
     # Files of equal content are one cell, which names one of them.
     contents = {cell.schedule: cell.schedule_sha256 for cell in expansion.cells if cell.schedule}
     copies = {}
@@ -251,7 +256,7 @@ def _copy_of(part: FromFile) -> dict[str, str]:
     return {"file": copy_of(LINK_FILES, part.file, part.sha256)}
 
 
-def _with_copies(expansion: Expansion) -> Experiment:
+def _with_copies(expansion: Expansion, schedules: Mapping[str, str]) -> Experiment:
     """Return the experiment as the run folder holds it: the files that it names are the copies there."""
     names = {
         cell.middleware_config: f"{MIDDLEWARE_CONFIG}/{middleware.config_copy(cell)}"
@@ -263,8 +268,7 @@ def _with_copies(expansion: Expansion) -> Experiment:
         for sweep in expansion.experiment.sweeps
     ]
     copied = expansion.experiment.model_copy(update={"sweeps": sweeps})
-    copied = copied.with_schedules(_copied_schedules(expansion).__getitem__)
-    return copied.with_links(_with_copied_files)
+    return copied.with_schedules(schedules.__getitem__).with_links(_with_copied_files)
 
 
 def _with_copied_files(choice: LinkChoice) -> LinkChoice:

@@ -35,10 +35,11 @@ def experiment(*sweeps: dict[str, Any], **keys: Any) -> Experiment:
 
 def written_run(of: Expansion, folder: Path) -> Path:
     """Write the files of the user and the experiment as into a run folder; return the folder."""
-    for name, content in start._user_files(of).items():
+    experiment, files = start.copies(of)
+    for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-    (folder / "experiment.yaml").write_text(start.experiment_yaml(start._with_copies(of)))
+    (folder / "experiment.yaml").write_text(experiment)
     return folder
 
 

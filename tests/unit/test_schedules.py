@@ -7,6 +7,7 @@ from array import array
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -236,18 +237,17 @@ def test_files_of_equal_content_are_all_copied(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("camera.txt", "[camera.txt, same.txt]")
     (tmp_path / "same.txt").write_text(TWO_SIZES)
     original = expansion(tmp_path, text)
-    copied = start._with_copies(original)
+    copied, files = start.copies(original)
     assert len(original.cells) == 1
-    assert set(copied.sweeps[0].schedule) == {
-        name for name in start._user_files(original) if name.startswith("schedules/")
-    }
+    (sweep,) = yaml.safe_load(copied)["sweeps"]
+    assert set(sweep["schedule"]) == {name for name in files if name.startswith("schedules/")}
 
 
 def test_a_file_that_changes_while_networks_are_built_is_refused(tmp_path: Path) -> None:
     original = expansion(tmp_path)
     (tmp_path / "camera.txt").write_text(TWO_SIZES + "# changed\n")
     with pytest.raises(InputError, match="another content than when the experiment was read"):
-        start._user_files(original)
+        start.copies(original)
 
 
 def test_only_publishers_read_the_file(tmp_path: Path) -> None:
