@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -162,9 +161,7 @@ def _needed_s(cell: Cell) -> Iterator[tuple[float, str]]:
 
 def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
     """Return why the programs of the trials or their discovery services cannot run."""
-    by_name: dict[str, list[Trial]] = defaultdict(list)
-    for trial in trials:
-        by_name[middleware.program_of(trial.cell).name].append(trial)
+    by_name = grouped(trials, lambda trial: middleware.program_of(trial.cell).name)
     problems: list[Problem] = []
     for name, own in sorted(by_name.items()):
         problems += middleware.program_of(own[0].cell).problems(own, testbed)

@@ -17,6 +17,7 @@ from k8sdds.networks.common import strongswan
 from k8sdds.networks.datapath import Batch, Daemon, Datapath, File
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.grouping import grouped
 from k8sdds.system.sandbox import Sandbox
 
 PSK_BYTES = strongswan.MIN_PSK_CHARACTERS // 2
@@ -135,9 +136,6 @@ def _run(sandbox: Sandbox, namespace: str, argv: tuple[str, ...]) -> subprocess.
 
 def establish_tunnels(sandbox: Sandbox, datapath: Datapath, tunnels: Sequence[Batch]) -> None:
     """Run the commands that follow the daemons, in parallel for all namespaces and in order within each."""
-    by_namespace: dict[str, list[Batch]] = {}
-    for batch in tunnels:
-        by_namespace.setdefault(batch.namespace, []).append(batch)
 
     def run(batches: list[Batch]) -> None:
         for batch in batches:
@@ -146,7 +144,7 @@ def establish_tunnels(sandbox: Sandbox, datapath: Datapath, tunnels: Sequence[Ba
                 _run_line(sandbox, datapath, batch.namespace, (*tool, *shlex.split(line)))
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(run, by_namespace.values()))
+        list(pool.map(run, grouped(tunnels, lambda batch: batch.namespace).values()))
 
 
 def _run_line(sandbox: Sandbox, datapath: Datapath, namespace: str, argv: tuple[str, ...]) -> None:
