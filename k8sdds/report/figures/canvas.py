@@ -86,30 +86,30 @@ def _set_style() -> None:
 
 
 def grid(
-    heights: Sequence[float], columns: int, width: float, *, left: float, right: float, head: float, foot: float,
+    heights: Sequence[float], columns: int, across: float, *, left: float, right: float, head: float, foot: float,
     below: float = 0,
 ) -> tuple[Drawing, list[Axes]]:  # fmt: skip
     """Return a drawing with panels in rows of some columns; sizes are in inches.
 
-    `heights` has that of the axes of each panel, `width` is theirs. The others are the room around the axes of each
-    panel, and below all of them.
+    `heights` has that of the axes of each panel, and a panel is `across` wide. The others are the room around the axes
+    of each panel, and below all of them.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as MplFigure
 
     _set_style()
     tops = [0, *itertools.accumulate(head + height + foot for height in heights[::columns])]
-    full_width, full_height = columns * (left + width + right), tops[-1] + below
+    full_width, full_height = columns * across, tops[-1] + below
     drawing = MplFigure(figsize=(full_width, full_height))
     FigureCanvasAgg(drawing)
     panels = []
     for index, height in enumerate(heights):
         line, column = divmod(index, columns)
-        x, bottom = column * (left + width + right) + left, tops[line] + head + height
+        x, bottom = column * across + left, tops[line] + head + height
         box = (
             x / full_width,
             1 - bottom / full_height,
-            max(width, MIN_WIDTH) / full_width,
+            max(across - left - right, MIN_WIDTH) / full_width,
             height / full_height,
         )
         panels.append(drawing.add_axes(box))

@@ -64,8 +64,8 @@ def _figure(content: Content, searches: Sequence[Found], folder: Path, index: in
         ("matching of all members", "Matching", "s") if is_fleet else ("p99 of the delay", "Latency", "ms")
     )
     names = [_name(one) for one in searches]
-    left, right = 0.62, text_width([line for name in names for line in name.split("\n")], FONT - 0.5) + 0.25
-    drawing, (ax,) = grid([2.6], 1, SINGLE_WIDTH - left - right, left=left, right=right, head=0.3, foot=0.5)
+    right = text_width([line for name in names for line in name.split("\n")], FONT - 0.5) + 0.25
+    drawing, (ax,) = grid([2.6], 1, SINGLE_WIDTH, left=0.62, right=right, head=0.3, foot=0.5)
     _panel(ax, searches, network_colors(content.networks))
     ax.set(title=what, xlabel=label, ylabel=unit)
     caption = (

@@ -70,10 +70,9 @@ def _history(
 
     shown = chosen[:_MAX_PANELS]
     colors = variant_colors([name for _, name in shown])
-    left, right = 0.62, 0.1
     drawing, panels = grid(
-        [0.75] * len(shown), 1, WIDTH - left - right, left=left, right=right, head=0.3, foot=0.1, below=0.35
-    )  # fmt: skip
+        [0.75] * len(shown), 1, WIDTH, left=0.62, right=0.1, head=0.3, foot=0.1, below=0.35
+    )
     for ax, (one, name) in zip(panels, shown, strict=True):
         places = [index for index, log in enumerate(one.logs) if not math.isnan(log)]
         logs, color = [one.logs[index] for index in places], colors[name].light

@@ -34,10 +34,8 @@ def fairness(content: Content, setting: Setting, folder: Path) -> Figure | None:
             by_network.setdefault(row[UNIT], []).extend(found)
     if point.subscribers < 2 or not by_network:
         return None
-    left, right = text_width(list(by_network)) + 0.2, 0.3
-    drawing, (ax,) = grid(
-        [0.25 * len(by_network) + 0.08], 1, SINGLE_WIDTH - left - right, left=left, right=right, head=0.3, foot=0.45
-    )  # fmt: skip
+    left, height = text_width(list(by_network)) + 0.2, 0.25 * len(by_network) + 0.08
+    drawing, (ax,) = grid([height], 1, SINGLE_WIDTH, left=left, right=0.3, head=0.3, foot=0.45)
     styles = network_colors(content.networks)
     for index, (label, values) in enumerate(by_network.items()):
         ax.plot(values, [index] * len(values), "|", color=styles[label].light, ms=9, mew=1.2)
@@ -78,11 +76,10 @@ def timeline(content: Content, setting: Setting, folder: Path) -> Figure | None:
     test, found = next(((test, found) for test, found in by_test if found), ("", {}))
     if not found:
         return None
-    columns, left, right = min(3, len(found)), 0.6, 0.1
+    columns = min(3, len(found))
     drawing, panels = grid(
-        [1.0] * len(found), columns, WIDTH / max(columns, 2) - left - right, left=left, right=right, head=0.28,
-        foot=0.42,
-    )  # fmt: skip
+        [1.0] * len(found), columns, WIDTH / max(columns, 2), left=0.6, right=0.1, head=0.28, foot=0.42
+    )
     top = max(step.mbps for trials in found.values() for steps in trials for step in steps)
     end_s = max(steps[-1].end_s for trials in found.values() for steps in trials)
     styles = network_colors(content.networks)

@@ -81,10 +81,10 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
     factor, unit = axis_unit("µs", max(merged.latency_us[-1] for merged in every))
     styles = network_colors(content.networks)
     labels = content.ordered(label for networks in panels.values() for label in networks)
-    columns, left, right = min(3 if len(panels) > 2 else 2, len(panels)), 0.62, 0.22
+    columns = min(3 if len(panels) > 2 else 2, len(panels))
     drawing, axes = grid(
-        [1.6 if columns == 3 else 2.2] * len(panels), columns, min(WIDTH / columns, SINGLE_WIDTH) - left - right,
-        left=left, right=right, head=0.3, foot=0.45, below=legend_height(labels),
+        [1.6 if columns == 3 else 2.2] * len(panels), columns, min(WIDTH / columns, SINGLE_WIDTH),
+        left=0.62, right=0.22, head=0.3, foot=0.45, below=legend_height(labels),
     )  # fmt: skip
     legend(drawing, [(label, styles[label].marker, styles[label].light, "-") for label in labels])
     for ax, (point, networks) in zip(axes, panels.items(), strict=True):

@@ -254,7 +254,7 @@ def stacked(panels: Sequence[Against]) -> Drawing:
     side = 0.15
     across = min(max(text_width(texts, FONT - 1) + 2 * side, SINGLE_WIDTH), WIDTH)
     heights = [0.36 * (len(panel.styles) + 0.25) for panel in panels]
-    drawing, every = grid(heights, 1, across - 2 * side, left=side, right=side, head=0.3, foot=0.5)
+    drawing, every = grid(heights, 1, across, left=side, right=side, head=0.3, foot=0.5)
     for ax, panel in zip(every, panels, strict=True):
         rows(ax, panel.estimates, list(panel.styles), panel.styles, panel.missing, above=True)
         limits = reach([*panel.estimates.values(), Estimate(panel.at), Estimate(0)])
@@ -283,8 +283,8 @@ def row_panels(
     """Draw panels with one row per label, two side by side."""
     margin, right = text_width(labels) + 0.2, 0.65
     heights = [0.23 * len(labels) + 0.08] * len(panels)
-    width = min(WIDTH / 2 - margin - right, 3.2)
-    drawing, every = grid(heights, min(2, len(panels)), width, left=margin, right=right, head=0.3, foot=0.5)
+    across = min(WIDTH / 2, margin + 3.2 + right)
+    drawing, every = grid(heights, min(2, len(panels)), across, left=margin, right=right, head=0.3, foot=0.5)
     for ax, panel in zip(every, panels, strict=True):
         rows(ax, panel.estimates, labels, styles, missing)
         scale(ax, "x", panel.limits, most=5)

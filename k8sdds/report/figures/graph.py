@@ -288,10 +288,9 @@ def _drawing(drawn: Drawn) -> Drawing:
         else ""
     )
     notes = textwrap.wrap(text, int(4 * _CHARACTERS))
-    drawing, (ax,) = grid(
-        [height + 0.1 + _LINE * 1.2 * len(notes)], 1, WIDTH, left=0.04, right=0.04, head=0.05, foot=0.05
-    )
-    ax.set(xlim=(0, WIDTH), ylim=(height + 0.1 + _LINE * 1.2 * len(notes), -0.04))
+    full = height + 0.1 + _LINE * 1.2 * len(notes)
+    drawing, (ax,) = grid([full], 1, WIDTH + 0.08, left=0.04, right=0.04, head=0.05, foot=0.05)
+    ax.set(xlim=(0, WIDTH), ylim=(full, -0.04))
     ax.axis("off")
     _draw_lanes(ax, drawn.columns, height)
     _draw_edges(ax, drawn, boxes)

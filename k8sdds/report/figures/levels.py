@@ -169,7 +169,7 @@ def _lines(
     full = WIDTH / 2 if columns > 1 else SINGLE_WIDTH if len(panels) == 1 and needed < 2.5 else WIDTH
     heights = [max(1.9, 0.17 * len(labels) + 0.3)] * len(panels)
     drawing, every = grid(
-        heights, columns, min(full - _LEFT - margin, 5.4), left=_LEFT, right=margin, head=_HEAD, foot=_FOOT
+        heights, columns, min(full, _LEFT + 5.4 + margin), left=_LEFT, right=margin, head=_HEAD, foot=_FOOT
     )
     for ax, (group, tick, quantity) in zip(every, panels, strict=True):
         placed: dict[str, dict[float, Estimate]] = {label: {} for label in labels}
@@ -240,8 +240,8 @@ def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, inde
     columns = 2 if len(measured) > 1 and WIDTH / 2 - _LEFT - margin > 1.6 else 1
     sizes = spread(measured, 4 if columns == 2 else 2)
     heights = [max(2.3, 0.17 * len([key for key in curves if key[2] == sizes[0]]) + 0.3)] * len(sizes)
-    width = min(WIDTH / columns - _LEFT - margin, 4.2)
-    drawing, panels = grid(heights, columns, width, left=_LEFT, right=margin, head=_HEAD, foot=0.45)
+    across = min(WIDTH / columns, _LEFT + 4.2 + margin)
+    drawing, panels = grid(heights, columns, across, left=_LEFT, right=margin, head=_HEAD, foot=0.45)
     for ax, size in zip(panels, sizes, strict=True):
         shown = {names[key]: curve for key, curve in curves.items() if key[2] == size}
         counts = sorted({n for curve in shown.values() for n in curve})
@@ -317,9 +317,8 @@ def _protection(
     styles = variant_colors(variants)
     protected = {protected_name(row) for row in rows if _protects(row)}
     plain = [label for label in variants if label not in protected]
-    left = 0.65
     drawing, panels = grid(
-        [2.6] * len(names), len(names), WIDTH / len(names) - left - 0.05, left=left, right=0.05, head=_HEAD, foot=_FOOT,
+        [2.6] * len(names), len(names), WIDTH / len(names), left=0.65, right=0.05, head=_HEAD, foot=_FOOT,
         below=legend_height(variants),
     )  # fmt: skip
     for ax, name in zip(panels, names, strict=True):

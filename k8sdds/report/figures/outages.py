@@ -95,9 +95,8 @@ def _by_length(
     order = sorted(trials, key=lambda row: (content.networks.index(row[UNIT]), str(row["middleware"])))
     labels = list(dict.fromkeys(map(label_of, order)))
     styles = variant_colors(labels) if several else network_colors(content.networks)
-    left, right = 0.62, 0.1
     drawing, panels = grid(
-        [1.6] * len(_QUANTITIES), 1, SINGLE_WIDTH - left - right, left=left, right=right, head=0.3, foot=0.45,
+        [1.6] * len(_QUANTITIES), 1, SINGLE_WIDTH, left=0.62, right=0.1, head=0.3, foot=0.45,
         below=legend_height(labels),
     )  # fmt: skip
     texts, lengths = [], sorted({row[LENGTH] for row in trials})

@@ -126,11 +126,11 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
     trials = [found[label] for label in content.networks if label in found][:_MOST]
     if not trials:
         return None
-    columns, left, right = len(trials), 0.8, 0.1
-    width = (WIDTH if columns > 1 else SINGLE_WIDTH) / columns - left - right
+    columns = len(trials)
+    across = (WIDTH if columns > 1 else SINGLE_WIDTH) / columns
     has_links = all(trial.links for trial in trials)
     heights = [height for height in ((1.3, 0.7, 0.7) if has_links else (1.3,)) for _ in trials]
-    drawing, panels = grid(heights, columns, width, left=left, right=right, head=0.22, foot=0.2, below=0.22)
+    drawing, panels = grid(heights, columns, across, left=0.8, right=0.1, head=0.22, foot=0.2, below=0.22)
     styles = network_colors(content.networks)
     for index, trial in enumerate(trials):
         own = panels[index::columns]

@@ -105,7 +105,7 @@ def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
     styles = [(name, "s", colors[name].light, "none") for name in networks]
     styles += [(verdict, STYLES[verdict].marker, INK, "none") for verdict in used]
     drawing, (ax,) = grid(
-        [2.4], 1, SINGLE_WIDTH - 0.95, left=0.75, right=0.2, head=0.3, foot=0.5,
+        [2.4], 1, SINGLE_WIDTH, left=0.75, right=0.2, head=0.3, foot=0.5,
         below=legend_height([name for name, *_ in styles]),
     )  # fmt: skip
     placed = [(point.scores["cpu"].ratio, 100 * point.scores["delay"].ratio) for point in points]

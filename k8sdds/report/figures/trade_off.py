@@ -42,9 +42,9 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     if len(used) < 2:
         return None
     points = spread(sorted({point for _, point in both}), 3)
-    metric, styles, left, right = METRICS[name], network_colors(content.networks), 0.6, 0.16
+    metric, styles = METRICS[name], network_colors(content.networks)
     drawing, panels = grid(
-        [2.0] * len(points), len(points), min(WIDTH / len(points), SINGLE_WIDTH) - left - right, left=left, right=right,
+        [2.0] * len(points), len(points), min(WIDTH / len(points), SINGLE_WIDTH), left=0.6, right=0.16,
         head=0.3, foot=0.5, below=legend_height(used),
     )  # fmt: skip
     for ax, point in zip(panels, points, strict=True):

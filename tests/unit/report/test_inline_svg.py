@@ -14,7 +14,7 @@ TEXT = '5 < 7 & more\nthan " style="color:red" href="#missing" url(#missing)'
 
 
 def drawn(folder: Path, slug: str) -> canvas.Figure:
-    drawing, (ax,) = canvas.grid([2], 1, 3, left=0.5, right=0.2, head=0.3, foot=0.5)
+    drawing, (ax,) = canvas.grid([2], 1, 3.7, left=0.5, right=0.2, head=0.3, foot=0.5)
     ax.vlines([1, 2, 3], [0, 1, 2], [3, 4, 5], colors="#0072b2")
     ax.plot([1, 2, 3], [1, 2, 1], "o-", color="#d55e00")
     ax.fill_between([1, 2], [1, 1], [2, 2], color="#009e73", alpha=0.3)

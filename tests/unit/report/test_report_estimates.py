@@ -29,7 +29,7 @@ STEP = 0.2
 
 @pytest.fixture
 def ax():
-    _, (ax,) = grid([2], 1, 3, left=0.5, right=0.5, head=0.5, foot=0.5)
+    _, (ax,) = grid([2], 1, 4, left=0.5, right=0.5, head=0.5, foot=0.5)
     return ax
 
 
