@@ -15,9 +15,9 @@ BUNDLE = "/bundle"
 """Where local nodes mount the bundle, read-only."""
 ARCHIVES = "/archives"
 """Where local nodes mount the archives of images made from the bundle, read-only."""
-INOTIFY_INSTANCES = {True: 21, False: 7}
-"""Inotify instances that Kubernetes needs on a control plane (API server 6, controller manager 7, kubelet 7,
-kube-proxy 1), and on a worker."""
+INOTIFY_INSTANCES = {True: 19, False: 5}
+"""Inotify instances that Kubernetes needs on a control plane (API server 6, controller manager 7, kubelet 5,
+kube-proxy 1), and on a worker, whose kubelet watches no folder for static pods."""
 
 
 def existing(profile: Profile) -> dict[str, nodes.LocalNode]:

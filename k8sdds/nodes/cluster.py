@@ -66,7 +66,7 @@ def up(
                 report(f"{spec.name}: boots at {record.machines[spec.name].address}")
                 machine.boot(record, sandbox, spec.name, base)
             for spec in specs:
-                machine.await_ssh(record, spec.name)
+                machine.await_ssh(record, spec.name, len(halted))
         except BaseException:
             for name in created:
                 _remove_machine(record, name)

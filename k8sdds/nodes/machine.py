@@ -21,15 +21,20 @@ from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 
 BOOT_TIMEOUT_S = 60
+BOOT_TIMEOUT_PER_NODE_S = 5
+"""Nodes that boot together share the CPUs of this machine."""
 HALT_TIMEOUT_S = 30
-INOTIFY_INSTANCES = 6
-"""Inotify instances that a node's systemd and services need; without them systemd exits without a message."""
+INOTIFY_INSTANCES = 4
+"""Inotify instances that a node's systemd (3) and containerd need; without them systemd exits without a message."""
+BOOT_INSTANCES = 1
+"""Inotify instances that systemd needs in addition until a node has booted, and other software has not started."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def check_inotify_instances(specs: Sequence[NodeSpec]) -> None:
     """Check that this machine has enough free inotify instances for nodes."""
-    needed = sum(INOTIFY_INSTANCES + spec.watches for spec in specs if spec.boot == "systemd")
+    booted = [spec for spec in specs if spec.boot == "systemd"]
+    needed = sum(INOTIFY_INSTANCES + max(BOOT_INSTANCES, spec.watches) for spec in booted)
     libc = ctypes.CDLL(None, use_errno=True)
     opened: list[int] = []
     try:
@@ -87,11 +92,11 @@ def boot(record: ClusterRecord, sandbox: Sandbox, name: str, base: Path) -> None
     record.write()
 
 
-def await_ssh(record: ClusterRecord, name: str) -> None:
-    """Wait until a node's sshd answers."""
+def await_ssh(record: ClusterRecord, name: str, booting: int) -> None:
+    """Wait until the sshd of a node answers, which boots together with others (`booting` nodes)."""
     machine = record.machines[name]
     console = Path(record.data) / name / "console.log"
-    deadline = time.monotonic() + BOOT_TIMEOUT_S
+    deadline = time.monotonic() + BOOT_TIMEOUT_S + BOOT_TIMEOUT_PER_NODE_S * booting
     argv = switch.proxy(record, machine.address, versions.SSH_PORT)
     while time.monotonic() < deadline:
         if not machine.alive:

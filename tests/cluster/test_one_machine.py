@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.deploy import local_nodes
 from k8sdds.nodes import records
+from k8sdds.nodes.machine import INOTIFY_INSTANCES
 from tests.cluster import lab_objects
 from tests.cluster.switched import inside_of
 from tests.clusters import Deployed
@@ -91,24 +93,26 @@ def test_status_and_logs_contain_no_secrets(one_machine: Deployed, tmp_path: Pat
         assert key not in text and not any(f"{item}." in text for item in ids)
 
 
-def test_two_such_clusters_fit_into_the_usual_128_inotify_instances(
+def test_twelve_nodes_fit_into_the_usual_128_inotify_instances(
     one_machine: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
     known = records.read(one_machine.name)
     assert known is not None
-    used: Counter[str] = Counter()
+    used: dict[str, Counter[str]] = {node: Counter() for node in one_machine.nodes}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
+            _, _, inside = (process / "cgroup").read_text().partition(f"/k8sdds-{Path(known.data).name}/")
+            node = inside.partition("/")[0]
             # Inotify instances are counted by user: those of pods that run as another user are not root's.
-            if (
-                process.stat().st_uid == 0
-                and f"/k8sdds-{Path(known.data).name}/" in (process / "cgroup").read_text()
-            ):
+            if node in used and process.stat().st_uid == 0:
                 open_ = [os.readlink(entry) for entry in (process / "fd").iterdir()]
-                used[(process / "comm").read_text().strip()] += open_.count("anon_inode:inotify")
-    assert used["kubelet"] and used["systemd"], used
-    assert used.total() <= 60, used
+                used[node][(process / "comm").read_text().strip()] += open_.count("anon_inode:inotify")
+    assert all(node["kubelet"] and node["systemd"] for node in used.values()), used
+    control_plane, *workers = (node.total() for node in used.values())
+    expected = {role: INOTIFY_INSTANCES + needed for role, needed in local_nodes.INOTIFY_INSTANCES.items()}
+    assert control_plane <= expected[True] and max(workers) <= expected[False], used
+    assert expected[True] + 11 * expected[False] <= 128
 
 
 def test_commands_without_a_terminal_require_yes(one_machine: Deployed) -> None:

@@ -321,6 +321,15 @@ def test_kubeadm_configuration_follows_the_machines(bundle: Bundle) -> None:
     assert "patches" not in init
 
 
+def test_kubelets_of_local_nodes_need_fewer_inotify_instances(bundle: Bundle) -> None:
+    text = PROFILE.replace("software: bundle", "kubernetes: {version: 1.26.15}")
+    for state, gates in ((desired(bundle), True), (desired(bundle, text), False)):
+        local = replace(state, profile=state.profile.model_copy(update={"provider": "local"}))
+        kubelet = documents(local)[2]
+        assert kubelet["volumePluginDir"] == "/proc/none" and ("featureGates" in kubelet) is gates
+        assert not {"volumePluginDir", "featureGates"} & set(documents(state)[2])
+
+
 NFTABLES = PROFILE + "kubernetes: {kube_proxy: nftables}\n"
 
 

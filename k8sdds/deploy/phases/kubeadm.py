@@ -46,6 +46,12 @@ EVICTION = {
 }
 """Thresholds at which the kubelet of a local node evicts pods."""
 
+NO_FOLDER = "/proc/none"
+"""Folder that cannot be created: the kubelet of a local node does not watch it for drivers of FlexVolume."""
+RELOADS_CERTIFICATE_IN_MINORS = range(31, 37)
+"""Minor versions whose kubelet watches the files of its certificate, unless a feature gate disables it. The kubelet of
+a local node signs that certificate itself, and nothing replaces it."""
+
 CPU_MANAGER_SETTINGS = {
     "none": "",
     "static": r"cpuManagerPolicy: static\nkubeReserved: {cpu: 100m}\n",
@@ -218,6 +224,10 @@ def configuration(state: DesiredState) -> str:
     if is_local:
         # Local nodes share this machine's disk, so thresholds in percent of its size do not fit them.
         kubelet["evictionHard"] = EVICTION
+        # Local nodes share this machine's inotify instances, of which the kubelet needs one for each of these.
+        kubelet["volumePluginDir"] = NO_FOLDER
+        if kubernetes.minor in RELOADS_CERTIFICATE_IN_MINORS:
+            kubelet["featureGates"] = {"ReloadKubeletServerCertificateFile": False}
     if is_local or any(machine.values.get("conntrack") == "fixed" for machine in facts):
         # kube-proxy would exit because nf_conntrack_max is read-only outside the first network namespace.
         kube_proxy["conntrack"] = {"maxPerCore": 0}

@@ -183,7 +183,7 @@ def test_the_next_up_completes_a_killed_one(tmp_path: Path) -> None:
     (known.folder / "key").write_text("")
     script = (
         "import sys, time\nfrom k8sdds import nodes\nfrom k8sdds.nodes import machine\n"
-        "machine.await_ssh = lambda known, name: (print('booted', flush=True), time.sleep(60))\n"
+        "machine.await_ssh = lambda known, name, booting: (print('booted', flush=True), time.sleep(60))\n"
         "nodes.up('life', [nodes.NodeSpec('one', boot='sshd')])\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as killed:
