@@ -213,7 +213,7 @@ def on_the_wire(kind: str) -> int:
     ],
 )
 def test_samples_travel_in_messages_of_each_type(perftest, receive, kind, test):
-    """Both ways to receive have code for each type, tests have none."""
+    """Receive each type in both ways, which have code for each type. The code of a test is the same for all types."""
     publisher, subscriber = perftest.pair(
         "-messageType", kind, "-dataLen", LENGTH, "-receive", receive, pub=test, middleware=ROS2
     )
