@@ -6,7 +6,9 @@ import contextlib
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,9 @@ from k8sdds.system.cgroups import own_cgroup
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import IN_VIRTUAL_MACHINE
+
+PROGRAMS_END_S = 10
+"""How long programs of ended tests may take to end."""
 
 
 def cell(network: str, **changes: object) -> Cell:
@@ -59,21 +64,34 @@ def up(lab: Lab, one: Cell) -> LabNetwork:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cgroups(worker_id: str) -> Iterator[None]:
-    """Give each process of tests that run at once cgroups of its own: what a killed lab leaves is found there only.
+    """Give each process of parallel tests a cgroup of its own, below which its labs create those of their pods.
 
-    A process alone keeps those that it has, which may have a share of real-time priority.
+    So each finds only its own leftovers. Cgroups with CPU limits are below the root instead where there is only v2.
+    A process that is alone keeps its cgroup, which may have a share of real-time priority.
     """
-    alone = worker_id == "master"
-    folders = [] if alone else [path for path in own_cgroup().folders.values() if os.access(path, os.W_OK)]
+    # Several controllers of v1 may share a hierarchy.
+    present = {} if worker_id == "master" else dict.fromkeys(own_cgroup().folders.values())
+    parents = [folder for folder in present if os.access(folder, os.W_OK)]
     name, pid = f"tests-{os.getpid()}", str(os.getpid())
-    for folder in folders:
-        (folder / name).mkdir()
-        (folder / name / "cgroup.procs").write_text(pid)
+    for parent in parents:
+        (parent / name).mkdir()
+        (parent / name / "cgroup.procs").write_text(pid)
     yield
-    for folder in folders:
-        (folder / "cgroup.procs").write_text(pid)
-        with contextlib.suppress(OSError):  # what a test started may be about to end
-            (folder / name).rmdir()
+    for parent in parents:
+        (parent / "cgroup.procs").write_text(pid)
+        remove(parent / name)
+
+
+def remove(cgroup: Path) -> None:
+    """Remove a cgroup when the last programs that tests started have ended. Fail if any of them or a child remains."""
+    deadline = time.monotonic() + PROGRAMS_END_S
+    while True:
+        with contextlib.suppress(OSError):
+            cgroup.rmdir()
+            return
+        children = [path.name for path in cgroup.iterdir() if path.is_dir()]
+        assert time.monotonic() < deadline, (cgroup, (cgroup / "cgroup.procs").read_text(), children)
+        time.sleep(0.05)
 
 
 @pytest.fixture

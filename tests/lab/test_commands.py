@@ -100,16 +100,16 @@ def test_doctor_checks_the_prerequisites_of_this_machine(k8sdds: Command, user: 
 
 def test_clean_keeps_objects_that_k8sdds_did_not_create(tmp_path: Path) -> None:
     """A namespace and a cgroup with similar names remain."""
-    folders = [folder / "k8sdds-foreign" for folder in cgroups.own_cgroup().folders.values()]
+    # Several controllers of v1 may share a hierarchy.
+    folders = [folder / "k8sdds-foreign" for folder in dict.fromkeys(cgroups.own_cgroup().folders.values())]
     # In a /run of its own, where tests that run at the same time do not find the namespace.
     script = 'mount -t tmpfs t /run && ip netns add k8sdds-foreign && "$0" clean --all && ip netns'
     args = ["unshare", "--mount", "sh", "-ec", script, str(K8SDDS)]
     try:
         for folder in folders:
             folder.mkdir()
-        done = subprocess.run(
-            args, capture_output=True, text=True, timeout=60, env=environment(tmp_path), check=True
-        )
+        done = subprocess.run(args, capture_output=True, text=True, timeout=60, env=environment(tmp_path))
+        assert done.returncode == 0, done.stderr
         assert done.stdout.split("\n")[:2] == ["Nothing to clean.", "k8sdds-foreign"]
         assert all(folder.is_dir() for folder in folders)
     finally:
