@@ -238,6 +238,16 @@ def test_a_switch_interrupted_in_any_step_can_be_completed(
     interrupted(one_machine, inside, step)
 
 
+def test_a_network_that_cannot_run_is_rejected_before_the_removal(
+    one_machine: Deployed, inside: Callable[..., str]
+) -> None:
+    message = "the kernel does not support openvswitch|cannot get docker.io/rajchaudhuri/weave"
+    before = leftovers(inside, one_machine)
+    done = one_machine.k8sdds("network", "switch", one_machine.name, "weavenet", "--yes")
+    assert done.returncode == 3 and re.search(message, done.stderr), done.stderr
+    assert leftovers(inside, one_machine) == before
+
+
 def test_wireguard_requires_its_kernel_module(one_machine: Deployed, inside: Callable[..., str]) -> None:
     before = leftovers(inside, one_machine)
     done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-wireguard", "--yes")
