@@ -34,7 +34,7 @@ RCLPY_MISSING = "K8SDDS_TEST_RCLPY names no Python with rclpy"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples may be slow on a busy machine, and no test depends on their duration.
-for _name, _examples in (("sample", 30), ("all", 100)):
+for _name, _examples in (("sample", 30), ("all", 300)):
     hypothesis.settings.register_profile(
         _name,
         max_examples=_examples,
