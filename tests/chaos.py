@@ -17,7 +17,8 @@ from typing import Any
 from k8sdds.results.run_folder import CAMPAIGN, RunFolder
 from k8sdds.system import processes
 from k8sdds.system.errors import InvalidTrials
-from tests.conftest import K8SDDS
+from tests.conftest import K8SDDS, environment
+from tests.measuring import experiment
 
 COMMAND = "k8sdds run"
 """Kind of the campaign's own process."""
@@ -167,6 +168,14 @@ class Chaos:
         """Return the codes of the reasons of invalid attempts."""
         attempts: list[dict[str, Any]] = RunFolder.open(self.folder).attempts()
         return {str(attempt["reason"]).split(":")[0] for attempt in attempts if not attempt["valid"]}
+
+
+def chaos(folder: Path, sweep: str, repetitions: int, duration_s: float, seed: int) -> Chaos:
+    """Return a campaign in the lab whose run folder will be `out` in a folder."""
+    head = {"baseline": "host", "repetitions": repetitions, "duration_s": duration_s, "warmup_s": 0.1}
+    (folder / "chaos.yaml").write_text(experiment(f"  - {{{sweep}}}\n", **head))
+    start = ("run", "chaos.yaml", "-o", "out", "--seed", "1")
+    return Chaos(start, folder / "out", environment(folder), descendants, seed)
 
 
 def descendants(pid: int) -> list[int]:

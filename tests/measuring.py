@@ -49,14 +49,19 @@ def wait_for_trial(process: subprocess.Popen[str], number: int) -> None:
     assert any(line.startswith(f"[{number}/") for line in process.stdout), "it ended before"
 
 
+def attempts(folder: Path) -> list[dict[str, Any]]:
+    """Return all attempts of a run."""
+    return RunFolder.open(folder).attempts()
+
+
 def last_attempts(folder: Path) -> list[dict[str, Any]]:
     """Return the last attempt of each trial of a run. On a busy machine, disturbed attempts are repeated."""
-    return list({record["trial_id"]: record for record in RunFolder.open(folder).attempts()}.values())
+    return list({record["trial_id"]: record for record in attempts(folder)}.values())
 
 
 def valid_attempts(folder: Path) -> list[dict[str, Any]]:
     """Return the valid attempts of a run."""
-    return [record for record in RunFolder.open(folder).attempts() if record["valid"]]
+    return [record for record in attempts(folder) if record["valid"]]
 
 
 LATE = "were late by"

@@ -1,4 +1,4 @@
-"""Fixtures with lab networks in real namespaces."""
+"""Fixtures with lab networks in real namespaces, and a small experiment on some."""
 
 from __future__ import annotations
 
@@ -20,9 +20,19 @@ from k8sdds.system.cgroups import own_cgroup
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import IN_VIRTUAL_MACHINE
+from tests.measuring import experiment
 
 PROGRAMS_END_S = 10
 """How long programs of ended tests may take to end."""
+SMALL_SWEEP = """\
+  - networks: [host, weavenet]
+    test: [throughput, latency]
+    payload_bytes: 1024
+"""
+TRIALS = 8
+"""Number of trials of `small`."""
+ONE_TRIAL = ("--repeat", "1", "--duration", "0.1", "--set", "networks=host", "--set", "test=throughput")
+"""Arguments that reduce `small` to what takes the least time."""
 
 
 def cell(network: str, **changes: object) -> Cell:
@@ -130,3 +140,12 @@ def lab_networks() -> Iterator[dict[str, LabNetwork]]:
     with Lab(f"tests-{os.getpid()}") as lab:
         lab.up(cell(name) for name in NETWORKS if not missing_feature(name))
         yield Built({item.plan.cell.network: item for item in lab.networks.values()})
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Write an experiment with two short repetitions of each test on two networks, and return its path."""
+    path = tmp_path / "small.yaml"
+    keys = {"name": "small", "baseline": "host", "repetitions": 2, "duration_s": 0.3, "warmup_s": 0.1}
+    path.write_text(experiment(SMALL_SWEEP, **keys))
+    return path

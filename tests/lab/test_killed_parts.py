@@ -14,18 +14,10 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import processes
 from k8sdds.system.errors import PartFailed
 from k8sdds.system.sandbox import Sandbox
-from tests.chaos import Chaos, command_line, descendants
-from tests.conftest import environment
+from tests.chaos import chaos, command_line, descendants
 from tests.measuring import ENDS_S, LATE, experiment, running, wait, wait_for_trial
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-def chaos(folder: Path, sweep: str, repetitions: int, duration_s: float, seed: int) -> Chaos:
-    head = {"baseline": "host", "repetitions": repetitions, "duration_s": duration_s, "warmup_s": 0.1}
-    (folder / "chaos.yaml").write_text(experiment(f"  - {{{sweep}}}\n", **head))
-    start = ("run", "chaos.yaml", "-o", "out", "--seed", "1")
-    return Chaos(start, folder / "out", environment(folder), descendants, seed)
 
 
 def test_killed_parts_cost_no_attempt(tmp_path: Path) -> None:

@@ -1,20 +1,26 @@
-"""Test what a campaign measures when nothing else runs, that links are on time then, and that it notices other work."""
+"""Test campaigns that need a machine without other work: scripts/test.py runs no other tests next to this file.
+
+- The first attempt of every trial is valid, and twelve subscribers lose no sample.
+- Links are on time. On a busy machine, they can be late in all attempts at a trial.
+- A campaign notices the work of another program. Other tests would be such work, too.
+"""
 
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from k8sdds.results.run_folder import RunFolder
+from tests.chaos import chaos
 from tests.conftest import NOBODY, Command
-from tests.lab.test_campaigns import ONE_TRIAL, TRIALS, attempts, small
-from tests.lab.test_killed_parts import chaos
+from tests.lab.conftest import ONE_TRIAL, TRIALS
+from tests.measuring import attempts, last_attempts, measured
 from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-__all__ = ["small"]  # a fixture
 
 
 @pytest.mark.parametrize(
@@ -52,6 +58,38 @@ def test_a_campaign_ends_with_a_report(
     assert campaign["testbed"]["facts"]["privileged"] == (user is None)
     assert campaign["testbed"]["facts"]["boot_id"]
     assert campaign["testbed"]["facts"]["separate_interrupts"] in (True, False)
+
+
+@pytest.mark.long
+def test_twelve_subscribers_lose_no_sample(k8sdds: Command, tmp_path: Path) -> None:
+    args = ("multicast-12sub", "--network", "weavenet", "--repeat", "1", "--duration", "0.5", "-o", "out")
+    done = k8sdds("run", *args)
+    assert done.returncode == 0, done.stderr
+    records = last_attempts(tmp_path / "out")
+    kinds = Counter((record["network"], record["transport"], record["test"]) for record in records)
+    assert kinds == Counter(
+        (network, transport, test)
+        for network in ("host", "weavenet")
+        for transport in ("unicast", "multicast")
+        for test in ("throughput", "latency")
+    )
+    for record in records:
+        assert record["valid"], record["reason"]
+        assert record["received"] == record["sent"] * 12
+
+
+@pytest.mark.parametrize(
+    "settings",
+    sampled(
+        [(["link.rate_mbit=100", "layout=same"],), (["link.loss_percent=1", "test=throughput"],)], every_run=1
+    ),
+    ids=lambda settings: settings[0],
+)
+def test_every_setting_of_links_is_measured(
+    k8sdds: Command, small: Path, tmp_path: Path, settings: list[str]
+) -> None:
+    args = [word for setting in settings for word in ("--set", setting)]
+    assert measured(k8sdds, tmp_path, small.read_text(), "--repeat", "1", "--duration", "0.5", *args)
 
 
 def test_work_of_another_program_in_the_kernel_disturbs(k8sdds: Command, small: Path, tmp_path: Path) -> None:
