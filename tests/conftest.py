@@ -119,11 +119,18 @@ class Traces:
     cgroups: tuple[str, ...]
 
 
+def of_another_process(cgroup: str) -> bool:
+    """Return whether the name of a cgroup ends with the ID of a running process that is not this one."""
+    pid = cgroup.rpartition("-")[2]
+    return pid != str(os.getpid()) and Path("/proc", pid, "stat").exists()
+
+
 def traces(folder: Path) -> Traces:
     """Return the machine's links, network namespaces, mounts and k8sdds cgroups, and the processes of a folder.
 
     The processes are those that a command run in `folder` has started. What other tests use at the same time is left
-    out: network namespaces of perftest, and cgroups with the ID of a running process in their name.
+    out: network namespaces of perftest, and cgroups with the ID of another running process at the end of their name.
+    Parallel tests share those below the root and, except in the lab, those below their own cgroup.
     """
     processes = []
     for entry in Path("/proc").iterdir():
@@ -144,7 +151,7 @@ def traces(folder: Path) -> Traces:
             Path(top).parent for limited in (False, True) for top in PodCgroups("", limited).folders
         }
         for path in parent.glob("k8sdds-*")
-        if not Path("/proc", path.name.rpartition("-")[2], "stat").exists()
+        if not of_another_process(path.name)
     ]
     return Traces(
         links=tuple(sorted(os.listdir("/sys/class/net"))),
