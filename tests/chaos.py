@@ -17,7 +17,7 @@ from typing import Any
 from k8sdds.results.run_folder import CAMPAIGN, RunFolder
 from k8sdds.system import processes
 from k8sdds.system.errors import InvalidTrials
-from tests.conftest import K8SDDS, environment
+from tests.commands import K8SDDS, environment
 from tests.measuring import experiment
 
 COMMAND = "k8sdds run"

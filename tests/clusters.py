@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
-WITHOUT_SCIPY = str(Path(__file__).parent / "without_scipy")
+from tests.commands import K8SDDS, variables
+from tests.conftest import traces
+
 DEPLOY_TIMEOUT_S = 7200
 """Sufficient for a busy machine that must first build the programs of the bundle."""
 
@@ -43,12 +43,6 @@ class Deployed:
         return done.stdout
 
 
-def variables(state: Path) -> dict[str, str]:
-    """Return the environment of commands with a state folder. As for users, who do not need it, there is no scipy."""
-    modules = os.pathsep.join(filter(None, [WITHOUT_SCIPY, os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "K8SDDS_STATE_DIR": str(state), "PYTHONPATH": modules}
-
-
 def run(state: Path, *args: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """Run the command with a state folder."""
     return subprocess.run(
@@ -67,8 +61,6 @@ def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 
     Tests that change the cluster restore it.
     """
-    from tests.conftest import traces
-
     if os.geteuid() != 0:
         pytest.skip("local nodes need root: sudo make test")
     folder = tmp_path_factory.mktemp("one-machine")

@@ -13,11 +13,10 @@ import hypothesis
 import pytest
 
 from k8sdds.system.cgroups import PodCgroups
+from tests.commands import K8SDDS, environment
+from tests.published_data import OSRF
 
-# Its failures show what differs.
-pytest.register_assert_rewrite("tests.clusters")
-from tests.clusters import K8SDDS, one_machine, variables  # noqa: E402, F401 (one is a fixture)
-from tests.published_data import OSRF  # noqa: E402
+pytest_plugins = ["tests.clusters"]
 
 # Tests never contact the servers of official builds. Those that need them use servers of their own.
 os.environ["K8SDDS_SOFTWARE_FROM"] = "modules"
@@ -66,25 +65,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-def open_for_all(path: Path) -> None:
-    """Make a test's folder accessible for other users, because pytest creates it for its own user only."""
-    path.chmod(0o777)
-    for parent in path.parents:
-        if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o001)
-
-
 Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def environment(folder: Path, user: int | None = None) -> dict[str, str]:
-    """Return the environment of a user who works in a folder, with a separate state folder."""
-    state = folder / f"state-{user}"
-    state.mkdir(mode=0o700, exist_ok=True)
-    if user is not None:
-        open_for_all(folder)
-        os.chown(state, user, user)
-    return {**variables(state), "HOME": str(folder)}
 
 
 @pytest.fixture

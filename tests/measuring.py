@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.results.run_folder import RunFolder
-from tests.conftest import K8SDDS, Command, environment
+from tests.commands import K8SDDS, environment
+from tests.conftest import Command
 
 STARTS_S, ENDS_S = 300, 300
 """How long a campaign may take until something happens in it, and until it has ended after Ctrl-C."""

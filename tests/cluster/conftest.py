@@ -13,7 +13,7 @@ from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.testbeds.cluster import namespace as campaign_namespace
 from tests.clusters import Deployed
-from tests.conftest import K8SDDS, environment
+from tests.commands import K8SDDS, environment
 from tests.measuring import ENDS_S, Command, running, wait
 from tests.users import User, with_cluster_rights
 

@@ -10,7 +10,7 @@ import pytest
 from k8sdds.nodes import records
 from tests.chaos import Chaos, command_line, descendants
 from tests.clusters import Deployed
-from tests.conftest import environment
+from tests.commands import environment
 from tests.measuring import experiment
 
 SWEEPS = """\

@@ -24,7 +24,7 @@ from k8sdds.testbeds.cluster.pods import Slot
 from tests.cluster.conftest import Command, User
 from tests.cluster.switched import KUBECTL, inside_of
 from tests.clusters import Deployed
-from tests.conftest import K8SDDS, environment
+from tests.commands import K8SDDS, environment
 from tests.measuring import valid_attempts
 from tests.users import account, rights
 from tests.users import apply as grant

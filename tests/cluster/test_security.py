@@ -17,7 +17,8 @@ from k8sdds.kubernetes import exec_stream, leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.security import KEY, levels
 from k8sdds.testbeds.cluster import namespace, pods
-from tests.clusters import K8SDDS, Deployed
+from tests.clusters import Deployed
+from tests.commands import K8SDDS
 from tests.measuring import experiment
 
 NETWORK = "flannel-hostgw"

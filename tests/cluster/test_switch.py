@@ -23,7 +23,8 @@ from k8sdds.kubernetes import apply
 from k8sdds.model.profile import PodNetwork
 from tests.cluster import lab_objects
 from tests.cluster.switched import KUBECTL, inside_of
-from tests.clusters import K8SDDS, Deployed
+from tests.clusters import Deployed
+from tests.commands import K8SDDS
 
 POD_CIDR = IPv4Network("10.244.0.0/16")
 SPACE = "switching"

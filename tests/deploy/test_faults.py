@@ -18,7 +18,8 @@ import pytest
 
 from k8sdds import nodes
 from k8sdds.system.errors import K8sddsError
-from tests.clusters import K8SDDS, run
+from tests.clusters import run
+from tests.commands import K8SDDS
 from tests.deploy.conftest import Site
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")

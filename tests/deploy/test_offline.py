@@ -16,7 +16,7 @@ from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
 from tests import image_archives
-from tests.clusters import K8SDDS
+from tests.commands import K8SDDS
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")]
 PROFILE = """name: offline

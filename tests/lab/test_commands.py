@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds.system import cgroups
-from tests.conftest import K8SDDS, NOBODY, Command, environment
+from tests.commands import K8SDDS, environment
+from tests.conftest import NOBODY, Command
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from k8sdds import artifact
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import EXIT_CODES, INTERNAL_ERROR
 from tests import bundles
-from tests.conftest import K8SDDS
+from tests.commands import K8SDDS
 from tests.measuring import experiment
 from tests.run_folders import Plan, make
 from tests.unit.importing.logs import csv_latency

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds.cli import main, terminal
-from tests.conftest import Command, environment
+from tests.commands import environment
+from tests.conftest import Command
 from tests.reports import reports, small_images  # noqa: F401 (fixtures)
 
 # Collecting the tests creates hundreds of thousands of objects, and none of them is garbage.

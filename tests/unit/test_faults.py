@@ -20,7 +20,7 @@ from k8sdds.system import faults
 from k8sdds.system.errors import Aborted, InputError, PrerequisiteError
 from k8sdds.testbeds.lab import records
 from tests import run_folders
-from tests.conftest import K8SDDS
+from tests.commands import K8SDDS
 
 
 @pytest.mark.parametrize("number", [*faults.PATH_REMEDIES, *faults.RESOURCE_REMEDIES])

@@ -16,7 +16,8 @@ import pytest
 from k8sdds.cli import terminal
 from k8sdds.cli.app import command_tree
 from k8sdds.system.errors import EXIT_CODES, K8sddsError
-from tests.conftest import K8SDDS, Command
+from tests.commands import K8SDDS
+from tests.conftest import Command
 
 ROOT = Path(__file__).parents[2]
 TREE = command_tree()

@@ -13,7 +13,8 @@ from k8sdds.nodes import machine
 from k8sdds.nodes import records as node_records
 from k8sdds.system import cgroups
 from k8sdds.testbeds.lab import records
-from tests.conftest import Command, environment
+from tests.commands import environment
+from tests.conftest import Command
 
 
 @pytest.mark.parametrize(

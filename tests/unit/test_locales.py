@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import K8SDDS, environment
+from tests.commands import K8SDDS, environment
 
 
 @pytest.mark.parametrize("encoding", ["ascii", pytest.param("utf-8", marks=pytest.mark.long)])

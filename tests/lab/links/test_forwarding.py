@@ -40,7 +40,8 @@ from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds.lab import netem
 from k8sdds.testbeds.lab.emulator import ALL_LINKS, LinkEmulator
-from tests.conftest import NOBODY, open_for_all
+from tests.commands import open_for_all
+from tests.conftest import NOBODY
 
 pytestmark = pytest.mark.skipif(not is_root(), reason="opens sockets in other namespaces")
 

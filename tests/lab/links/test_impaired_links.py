@@ -15,7 +15,8 @@ import pytest
 from k8sdds.model.link import Link
 from k8sdds.results.run_folder import RunFolder
 from tests.chaos import descendants
-from tests.conftest import K8SDDS, Command, environment
+from tests.commands import K8SDDS, environment
+from tests.conftest import Command
 from tests.measuring import ENDS_S, LATE, attempts_over_links
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from k8sdds.results.run_folder import RunFolder
-from tests.conftest import K8SDDS, Command, environment, traces
+from tests.commands import K8SDDS, environment
+from tests.conftest import Command, traces
 from tests.lab.conftest import missing_feature
 
 TCP_RMEM = Path("/proc/sys/net/ipv4/tcp_rmem")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.model.packet_kinds import FILE, KindCounts
-from tests.conftest import environment
+from tests.commands import environment
 from tests.measuring import experiment, last_attempts
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -12,7 +12,8 @@ import pytest
 
 from k8sdds.results.run_folder import RunFolder
 from tests import run_folders
-from tests.conftest import NOBODY, Command, open_for_all
+from tests.commands import open_for_all
+from tests.conftest import NOBODY, Command
 from tests.reports import check_policy
 from tests.run_folders import rewritten, with_campaign
 
