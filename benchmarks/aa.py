@@ -426,7 +426,7 @@ def _history(campaigns: list[list[Row]]) -> list[str]:
         f"{one.quantity} of {one.row['network_label']} at {one.row['payload_bytes']} B"
         + (" relative to A" if relative else "")
         for relative in (False, True)
-        for one in history(runs, VALUES, relative)[1]
+        for one in history(runs, VALUES, relative).series
         if one.changes
     ]
 

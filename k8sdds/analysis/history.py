@@ -58,6 +58,31 @@ class Run:
     baseline: str | None = None
 
 
+Definition = frozenset[tuple[bool, str | None]]
+"""How a metric was measured, see `overhead.definitions`. It is empty for imported data, which any other is comparable
+with."""
+
+
+@dataclass(frozen=True)
+class Redefined:
+    """Runs that were left out of the series of a metric, because the last run defines the metric differently."""
+
+    quantity: str
+    definition: Definition
+    """The definition in these runs."""
+    folders: list[str]
+
+    def describe(self) -> str:
+        """Return the metric, the number of runs and how they define it, for a message."""
+        runs = f"{len(self.folders)} run{'' if len(self.folders) == 1 else 's'}"
+        return f"{METRICS[self.quantity].title} of {runs} ({self.describe_definition()})"
+
+    def describe_definition(self) -> str:
+        """Return whether the metric has its current definition, and by which methods it was measured."""
+        schemas = {"current schema" if is_current else "earlier schema" for is_current, _ in self.definition}
+        return ", ".join([*sorted(schemas), *sorted(method for _, method in self.definition if method)])
+
+
 @dataclass(frozen=True)
 class Change:
     """A change of a series."""
@@ -84,10 +109,24 @@ class Series:
         return [(run, math.exp(log)) for run, log in zip(runs, self.logs, strict=True) if not math.isnan(log)]
 
 
+@dataclass(frozen=True)
+class History:
+    """The series of an experiment."""
+
+    runs: list[Run]
+    """In the order in which they were started."""
+    series: list[Series]
+    redefined: list[Redefined]
+
+    def rows(self) -> list[Row]:
+        """Return one row per series, with COLUMNS."""
+        return [_row(self.runs, one) for one in self.series]
+
+
 def history(
     runs: Sequence[Run], quantities: Sequence[str] = (), relative: bool = False, level: float = FALSE_ALARMS
-) -> tuple[list[Run], list[Series]]:
-    """Return the runs in the order in which they were started, and the series with their changes.
+) -> History:
+    """Return the series of the runs with their changes.
 
     By default, the series are those of the headline metrics of each cell. If relative, they are overheads, each
     relative to the baseline of its run. `level` is the probability of a false alarm in a history without changes.
@@ -98,22 +137,19 @@ def history(
             f"a history requires at least {MIN_RUNS} run folders, not {len(ordered)}",
             "measure the experiment more often, or compare single folders: k8sdds compare A B",
         )
-    series = _series(ordered, quantities, relative)
+    series, redefined = _series(ordered, quantities, relative)
     found = [one for one in series if sum(not math.isnan(log) for log in one.logs) >= MIN_RUNS]
     if not found:
+        others = f"; the last run defines {', '.join(map(Redefined.describe, redefined))} differently"
         raise InputError(
-            f"no metric of a cell was measured in at least {MIN_RUNS} of the {len(ordered)} run folders",
+            f"no metric of a cell was measured in at least {MIN_RUNS} of the {len(ordered)} run folders"
+            f"{others if redefined else ''}",
             "name folders of the same experiment, in which the metrics have the same definition",
         )
     changes = find_changes([one.logs for one in found], level)
     for one, its in zip(found, changes, strict=True):
         one.changes = its
-    return ordered, found
-
-
-def rows(runs: Sequence[Run], found: Sequence[Series]) -> list[Row]:
-    """Return one row per series, with COLUMNS."""
-    return [_row(runs, one) for one in found]
+    return History(ordered, found, redefined)
 
 
 def find_changes(logs: Sequence[Sequence[float]], level: float = FALSE_ALARMS) -> list[list[Change]]:
@@ -249,29 +285,61 @@ def _stretches(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.sqrt(best * (n - 2) / within), begin, end
 
 
-def _series(runs: Sequence[Run], quantities: Sequence[str], relative: bool) -> list[Series]:
-    """Return the series; runs that define a metric differently than the last one are left out of its series."""
-    found: dict[tuple[Any, ...], Series] = {}
-    last: dict[tuple[Any, ...], Any] = {}
+@dataclass(frozen=True)
+class _Level:
+    """A metric of a cell in one run."""
+
+    number: int
+    """Index of the run."""
+    row: Row
+    definition: Definition
+    log: float
+
+
+def _series(
+    runs: Sequence[Run], quantities: Sequence[str], relative: bool
+) -> tuple[list[Series], list[Redefined]]:
+    """Return the series, and what was left out of them because its definition is not that of the last run.
+
+    The last run decides, because a history answers whether a metric is different now. If the last runs are imported
+    data, which has no definition, the last run that has one decides.
+    """
+    series: list[Series] = []
+    left_out: dict[tuple[str, Definition], dict[str, None]] = {}
+    for (name, _), levels in _levels(runs, quantities, relative).items():
+        last = next((level.definition for level in reversed(levels) if level.definition), Definition())
+        logs = [math.nan] * len(runs)
+        for level in levels:
+            if not level.definition or level.definition == last:
+                logs[level.number] = level.log
+            else:
+                left_out.setdefault((name, level.definition), {})[runs[level.number].folder] = None
+        series.append(Series(levels[-1].row, name, logs, []))
+    return series, [
+        Redefined(name, definition, [*folders]) for (name, definition), folders in left_out.items()
+    ]
+
+
+def _levels(
+    runs: Sequence[Run], quantities: Sequence[str], relative: bool
+) -> dict[tuple[str, tuple[Any, ...]], list[_Level]]:
+    """Return the levels of each metric of each cell, in the order of the runs."""
+    found: dict[tuple[str, tuple[Any, ...]], list[_Level]] = {}
     for number, run in enumerate(runs):
         for key, trials in by_columns(run.rows, (UNIT, *COMPARABLE)).items():
             for name in quantities or HEADLINES:
                 definition, log = _log(run, trials, METRICS[name], relative)
                 if log is not None:
-                    last[name, key] = definition
-                    one = found.setdefault(
-                        (name, key, definition), Series(trials[0], name, [math.nan] * len(runs), [])
-                    )
-                    one.logs[number] = log
-    return [one for (name, key, definition), one in found.items() if last[name, key] == definition]
+                    found.setdefault((name, key), []).append(_Level(number, trials[0], definition, log))
+    return found
 
 
-def _log(run: Run, trials: list[Row], metric: Metric, relative: bool) -> tuple[Any, float | None]:
+def _log(run: Run, trials: list[Row], metric: Metric, relative: bool) -> tuple[Definition, float | None]:
     """Return the definition of a metric of a cell in a run, and its mean logarithm."""
     base = overhead.base_of(trials[0], run.rows, run.baseline) if relative else []
     trials, base = overhead.alike(metric, trials, base)
     logs, _ = overhead.logs(trials, metric.name, base if relative else None)
-    definition = frozenset(overhead.definitions(metric, [*trials, *base]))
+    definition = Definition(overhead.definitions(metric, [*trials, *base]))
     return definition, math.fsum(logs.values()) / len(logs) if logs else None
 
 

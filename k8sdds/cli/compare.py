@@ -127,8 +127,8 @@ def history(
     paths = [run.path.resolve() for run in opened]
     if repeated := [run.path for run in opened if paths.count(run.path.resolve()) > 1]:
         raise InputError(f"{repeated[-1]} is named more than once", "name each run folder once")
-    runs, found = analysis.history([_run(run) for run in opened], quantity or (), overheads)
-    after.print(history_report.findings(runs, found, overheads), out)
+    found = analysis.history([_run(run) for run in opened], quantity or (), overheads)
+    after.print(history_report.findings(found, overheads), out)
 
 
 def _run(run: RunFolder) -> Run:

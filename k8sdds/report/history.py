@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import generate_latest
 
-from k8sdds.analysis.history import COLUMNS, FALSE_ALARMS, Run, Series, rows
+from k8sdds.analysis.history import COLUMNS, FALSE_ALARMS, History, Run
 from k8sdds.report import formats
 from k8sdds.report.export import Findings
 from k8sdds.report.table import Table, judged
@@ -21,33 +21,49 @@ if TYPE_CHECKING:
     from k8sdds.report.figures import Figure
 
 
-def findings(runs: Sequence[Run], found: Sequence[Series], relative: bool) -> Findings:
+def findings(found: History, relative: bool) -> Findings:
     """Return the history for the terminal, and history.html, .csv, .json, .xml (JUnit) and .prom (OpenMetrics)."""
-    every = rows(runs, found)
+    runs, every = found.runs, found.rows()
     names = [formats.cell_name(row, every) for row in every]
 
     def draw(folder: Path) -> list[Figure]:
         from k8sdds.report.figures import changes
 
-        return changes.over_runs(runs, found, names, relative, folder)
+        return changes.over_runs(runs, found.series, names, relative, folder)
 
     return Findings(
         "history", "History", f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}",
-        _lead(every, runs), [_table(every, relative)], _NOTES, _data(runs, found), every, COLUMNS, draw,
-        {".xml": _junit(every, names), ".prom": _openmetrics(every)},
+        _lead(every, runs), [_table(every, relative)], [*_redefined(found), *_NOTES], _data(found), every,
+        COLUMNS, draw, {".xml": _junit(every, names), ".prom": _openmetrics(every)},
     )  # fmt: skip
 
 
-def _data(runs: Sequence[Run], found: Sequence[Series]) -> dict[str, Any]:
+def _data(found: History) -> dict[str, Any]:
     series = []
-    for row, one in zip(rows(runs, found), found, strict=True):
-        means = one.means(runs)
+    for row, one in zip(found.rows(), found.series, strict=True):
+        means = one.means(found.runs)
         series.append({name: row[name] for name in COLUMNS} | {
             "values": [{"folder": run.folder, "value": value} for run, value in means],
             "change_points": [{"folder": means[c.index][0].folder, "p": c.p} for c in one.changes],
         })  # fmt: skip
-    listed = [{"folder": run.folder, "started_at": run.started_at} for run in runs]
-    return {"schema": 1, "false_alarms": FALSE_ALARMS, "runs": listed, "rows": series}
+    listed = [{"folder": run.folder, "started_at": run.started_at} for run in found.runs]
+    redefined = [
+        {"quantity": one.quantity, "definition": one.describe_definition(), "folders": one.folders}
+        for one in found.redefined
+    ]
+    return {
+        "schema": 1, "false_alarms": FALSE_ALARMS, "runs": listed, "redefined": redefined, "rows": series
+    }  # fmt: skip
+
+
+def _redefined(found: History) -> list[str]:
+    """State which runs no series has, because the last run defines their metric differently."""
+    if not found.redefined:
+        return []
+    return [
+        f"Left out: {formats.join([one.describe() for one in found.redefined])}. The last run has another definition."
+        " To include them, measure all runs with the same version of k8sdds and equally synchronized clocks."
+    ]
 
 
 def _table(every: Sequence[Row], relative: bool) -> Table:

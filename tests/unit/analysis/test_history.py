@@ -19,11 +19,11 @@ from k8sdds.analysis.history import (
     correlations,
     find_changes,
     history,
-    rows,
 )
 from k8sdds.cli.app import app
 from k8sdds.cli.output import fail_if
 from k8sdds.report import history as history_report
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import ConditionMet, InputError
 
@@ -51,18 +51,18 @@ def series(dice, n, noise, shift=0.0, after=0):
 def test_a_change_is_found_at_its_run_whatever_the_order_of_the_folders(tmp_path):
     runs = [run(number, 90 if number < 12 else 84) for number in range(17)]
     random.Random(3).shuffle(runs)
-    ordered, found = history(runs)
-    every = {row["network"]: row for row in rows(ordered, found)}
+    found = history(runs)
+    every = {row["network"]: row for row in found.rows()}
     assert not every["host"]["changed"]
     veth = every["veth"]
     assert (veth["folder"], veth["runs_since"], veth["worse"]) == ("runs/12", 5, True)
     assert veth["change_percent"] == pytest.approx(-6.7, abs=1.5)
-    (relative,) = rows(*history(runs, relative=True))
+    (relative,) = history(runs, relative=True).rows()
     assert relative["folder"] == "runs/12" and relative["after"] == pytest.approx(0.84, abs=0.02)
     with pytest.raises(ConditionMet):
         fail_if(list(every.values()), "worse and runs_since <= 5")
 
-    paths = history_report.findings(ordered, found, False).write(tmp_path)
+    paths = history_report.findings(found, False).write(tmp_path)
     assert {path.name for path in paths} == {
         f"history.{kind}" for kind in ("html", "csv", "json", "xml", "prom")
     }
@@ -169,20 +169,56 @@ def test_a_folder_that_is_named_twice_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("column", "quantity", "values"),
+    ("column", "quantity", "values", "how"),
     [
-        ("schema", "throughput_mbps", (1, 5)),
-        ("delay_method", "delay_p90_us", ("round trip / 2", "synchronized clocks")),
+        ("schema", "throughput_mbps", (1, 5), "earlier schema"),
+        (
+            "delay_method", "delay_p90_us", ("round trip / 2", "synchronized clocks"),
+            "current schema, round trip / 2",
+        ),
     ],
-)
-def test_runs_that_define_a_metric_differently_are_no_change(column, quantity, values):
+)  # fmt: skip
+def test_runs_that_define_a_metric_differently_are_no_change(column, quantity, values, how):
     """Records of schema 1 have another throughput, and delays by other clocks are other quantities."""
     runs = [run(number, 80 if number < 8 else 100) for number in range(8 + MIN_RUNS)]
     for number, one in enumerate(runs):
         for row in one.rows:
             row |= {"schema": 5, "delay_p90_us": row["throughput_mbps"], column: values[number >= 8]}
     for relative in (False, True):
-        (veth,) = (row for row in rows(*history(runs, [quantity], relative)) if row["network"] == "veth")
+        found = history(runs, [quantity], relative)
+        (veth,) = (row for row in found.rows() if row["network"] == "veth")
         assert (veth["runs"], veth["changed"]) == (MIN_RUNS, False)
-    with pytest.raises(InputError, match=f"at least {MIN_RUNS}"):
+        (left_out,) = found.redefined
+        assert (left_out.quantity, left_out.folders) == (quantity, [one.folder for one in runs[:8]])
+    with pytest.raises(InputError, match=f"at least {MIN_RUNS}.*of 8 runs .*{how}.* differently"):
         history(runs[:-1], [quantity])
+
+    shown = history_report.findings(found, False)
+    assert f"of 8 runs ({how})" in " ".join(shown.notes)
+    (listed,) = shown.data["redefined"]
+    assert (listed["definition"], len(listed["folders"])) == (how, 8)
+
+
+def test_a_last_run_by_another_method_is_reported_with_the_series_that_it_removes():
+    runs = [run(number, 100) for number in range(30)]
+    for number, one in enumerate(runs):
+        for row in one.rows:
+            method = "round trip / 2" if number == 29 else "synchronized clocks"
+            row |= {"schema": 5, "delay_p90_us": 100.0 + number % 3, "delay_method": method}
+    found = history(runs, ["throughput_mbps", "delay_p90_us"])
+    assert {row["quantity"] for row in found.rows()} == {"throughput_mbps"}
+    assert [one.describe() for one in found.redefined] == [
+        f"{METRICS['delay_p90_us'].title} of 29 runs (current schema, synchronized clocks)"
+    ]
+
+
+def test_imported_runs_share_a_series_with_measured_ones():
+    runs = [run(number, 100) for number in range(MIN_RUNS)]
+    for number in (0, 5, MIN_RUNS - 1):
+        for row in runs[number].rows:
+            row["testbed"] = "imported"
+    for one in runs:
+        for row in one.rows:
+            row["schema"] = 5
+    found = history(runs)
+    assert [row["runs"] for row in found.rows()] == [MIN_RUNS, MIN_RUNS] and not found.redefined

@@ -69,7 +69,7 @@ def test_tables_of_a_comparison_are_whole_at_any_width(read):
 def test_tables_of_a_history_are_whole_at_any_width(read):
     runs = [history.Run(f"run-{n:02}", f"2026-11-{n:02}", read.best, "host") for n in range(1, 14)]
     shown = history.history(runs, (), False)
-    check(history_report.findings(*shown, False).show)
+    check(history_report.findings(shown, False).show)
 
 
 @pytest.mark.parametrize("rows", [_experiments, _networks])
