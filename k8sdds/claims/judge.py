@@ -297,11 +297,13 @@ def _no_estimate(claim: Claim, parts: PartData) -> str:
     for number, points in parts.items():
         for rows in (list(point.rows) for point in points if not point.is_known):
             for quantity in claim.parts[number].quantities:
-                if len(methods := overhead.methods(METRICS[quantity], rows)) > 1:
+                known = [row for row in rows if row.get(quantity) is not None]
+                if len(methods := overhead.methods(METRICS[quantity], known)) > 1:
                     return (
-                        f"{METRICS[quantity].title}: measured by {' and by '.join(methods)}; measure by one"
+                        f"{METRICS[quantity].title}: measured by {' and by '.join(methods)}; synchronize the clocks of"
+                        " all machines, or of none, and measure again"
                     )
-                values = [row[quantity] for row in rows if row.get(quantity) is not None]
+                values = [row[quantity] for row in known]
                 if 0 in values:
                     zeros = f"{values.count(0)} of {len(values)} trials"
                     return f"{METRICS[quantity].title}: 0 in {zeros}, which has no ratio; repeat"
