@@ -52,6 +52,17 @@ class Found:
         """Its probes."""
         return [Probe.of(row, self.searched) for row in self.trials]
 
+    @cached_property
+    def comparable(self) -> list[Row]:
+        """Its probes, without the metrics that another one of the same value and length does not have."""
+        equal = grouped(self.trials, lambda row: (row[self.searched], row["duration_s"])).values()
+        found = {
+            row["trial_id"]: one
+            for rows in equal
+            for row, one in zip(rows, tidy.comparable(rows), strict=True)
+        }
+        return [found[row["trial_id"]] for row in self.trials]
+
     @property
     def title(self) -> str:
         """Its condition in short, such as `1 KiB, unicast, best-effort, 1 subscriber`."""
@@ -72,8 +83,8 @@ class Found:
         """The delay at each share of the capacity: `share_percent`, what was searched, and percentiles."""
         rows = []
         for share, value in self.search.latency_values(self.probes).items():
-            same = (row for row in self.trials if row[self.searched] == value)
-            trials = tidy.comparable([row for row in same if row["duration_s"] == self.search.duration_s])
+            same = (row for row in self.comparable if row[self.searched] == value)
+            trials = [row for row in same if row["duration_s"] == self.search.duration_s]
             row: Row = {"share_percent": share, self.searched: value, "n": len(trials)}
             for percentile in PERCENTILES:
                 known = [delay for trial in trials if (delay := trial[f"delay_{percentile}_us"])]

@@ -36,7 +36,7 @@ _NO_TIME = (
 
 def draw(content: Content, folder: Path) -> list[Figure]:
     """Draw one figure per condition: the measured times by what was searched, with the capacity of each network."""
-    groups = grouped(filter(_drawn, content.searches), lambda one: tuple(one.condition.values()))
+    groups = grouped(filter(drawn, content.searches), lambda one: tuple(one.condition.values()))
     order = content.networks.index
     return [
         _figure(content, sorted(searches, key=lambda one: order(one.network)), folder, index)
@@ -44,11 +44,14 @@ def draw(content: Content, folder: Path) -> list[Figure]:
     ]
 
 
-def _drawn(one: Found) -> list[tuple[Probe, float]]:
-    """Return the probes of a search with p99 of their delay in ms, of too few samples the maximum; or the time in s."""
+def drawn(one: Found) -> list[tuple[Probe, float]]:
+    """Return the probes of a search with p99 of their delay in ms, or the time in s.
+
+    If a probe has no p99, it is drawn with its maximum, as all probes that are equal to it: see `Found.comparable`.
+    """
     if one.searched == MEMBERS:
         return [(probe, probe.matched_s) for probe in one.probes if probe.value and probe.matched_s]
-    delays = (row["delay_p99_us"] or row["delay_max_us"] or 0.0 for row in one.trials)
+    delays = (row["delay_p99_us"] or row["delay_max_us"] or 0.0 for row in one.comparable)
     return [
         (probe, delay / 1000)
         for probe, delay in zip(one.probes, delays, strict=True)
@@ -72,8 +75,8 @@ def _figure(content: Content, searches: Sequence[Found], folder: Path, index: in
         f"{formats.capital(what)} by {offered}. Dots: probes that met"
         f" {first.search.goals[0].describe()}; crosses: probes that missed it. Line: median of equal probes. Band:"
         " interval of the capacity. Large marker: its lower end, the knee."
-        f"{_NO_TIME if is_fleet else ' Of fewer than 1,000 samples, the maximum is shown.'}"
-        f" {content.testbed} · {formats.count(sum(len(_drawn(one)) for one in searches), 'probe')} of"
+        f"{_NO_TIME if is_fleet else ' If a probe has no p99, its maximum and that of equal probes is shown.'}"
+        f" {content.testbed} · {formats.count(sum(len(drawn(one)) for one in searches), 'probe')} of"
         f" {first.search.duration_s:g} s{'' if is_fleet else ' or shorter'}."
     )
     alt = f"{formats.capital(what)} by {offered}. " + "; ".join(
@@ -95,7 +98,7 @@ def _name(one: Found) -> str:
 def _panel(ax: Axes, searches: Sequence[Found], styles: Styles) -> None:
     strictest = searches[0].search.goals[0]
     limit = strictest.p99_ms if strictest.matched_s is None else strictest.matched_s
-    probes = [pair for one in searches for pair in _drawn(one)]
+    probes = [pair for one in searches for pair in drawn(one)]
     delays = [*(delay for _, delay in probes), *([] if limit is None else [limit])]
     values = [float(probe.value or 0) for probe, _ in probes]
     pad = (max(delays) / min(delays)) ** 0.06
@@ -122,7 +125,7 @@ def _search(ax: Axes, one: Found, style: NetworkColor) -> None:
     strictest = one.search.goals[0]
     delays: dict[float, list[float]] = {}
     for met, marker in ((True, "o"), (False, "X")):
-        points = [pair for pair in _drawn(one) if (pair[0].excess(strictest) <= 1) is met]
+        points = [pair for pair in drawn(one) if (pair[0].excess(strictest) <= 1) is met]
         for probe, delay in points:
             delays.setdefault(float(probe.value or 0), []).append(delay)
         sns.scatterplot(

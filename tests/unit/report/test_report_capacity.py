@@ -187,8 +187,18 @@ def test_a_percentile_that_one_probe_does_not_know_has_no_mean(
         "missing": {"delay_p99_us": "3 episodes above it, 10 are needed (1500 values)"},
     }
     changed = [row | few if row["trial_id"] == stalled["trial_id"] else row for row in attempts]
-    found = content.read(folder(tmp_path / "changed", changed)).searches[0].delays[-1]
+    search = content.read(folder(tmp_path / "changed", changed)).searches[0]
+    found = search.delays[-1]
     assert (found["rate"], found["p99_us"], found["p50_us"]) == (rate, None, known.delays[-1]["p50_us"])
+    drawn = [
+        delay
+        for probe, delay in capacity.drawn(search)
+        if probe.value == rate and probe.duration_s == search.search.duration_s
+    ]
+    assert len(drawn) == found["n"]
+    assert drawn == pytest.approx([stalled["delay_max_us"] / 1000] * len(drawn)), "as in the table, no p99"
+    others = [row["delay_p99_us"] for row in search.comparable if row["rate"] != rate]
+    assert others == [row["delay_p99_us"] for row in known.trials if row["rate"] != rate]
 
 
 def test_probes_are_in_no_table_of_means(tmp_path: Path, attempts: list[dict[str, Any]]) -> None:
