@@ -26,11 +26,13 @@ def reason(trials: list[Row], metric: str) -> str:
 
 
 def share(trials: Sequence[Row], metric: str) -> str:
-    """Return in how many trials a metric is null so that the others have no mean, with the reason of the first."""
+    """Return in how many trials a metric is null because they were unfinished or silent, and the first reason."""
     whys = [reasons(trial).get(metric, "") for trial in trials]
     having = sum(bool(why) or trial.get(metric) is not None for why, trial in zip(whys, trials, strict=True))
     own = [
-        why for why in whys if why and not why.startswith(tidy.ELSEWHERE) and tidy.is_censored(metric, why)
+        why
+        for why in whys
+        if why and not why.startswith(tidy.ELSEWHERE) and tidy.is_unfinished_or_silent(metric, why)
     ]
     return f"{len(own)} of {having}: {own[0]}" if own else ""
 

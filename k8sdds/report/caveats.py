@@ -93,13 +93,16 @@ def _missing(content: Content) -> list[str]:
     for name in HEADLINES:
         notes += _censored(content, name)
         others = [
-            row for row in content.best if not tidy.is_censored(name, missing.reasons(row).get(name, ""))
+            row
+            for row in content.best
+            if not tidy.is_unfinished_or_silent(name, missing.reasons(row).get(name, ""))
         ]
         labels = [row[UNIT] for row in missing.by_network(others) if row["quantity"] == name]
         if labels:
             notes.append(
                 f"No {METRICS[name].title} of some trials of {formats.join(labels)}: too few samples arrived for"
-                " this percentile, or a few stalls decide it. Look at their rate and their loss, or"
+                " this percentile, or a few stalls decide it. Their cells have none, because it would be that of the"
+                " trials without a stall. Look at their rate and their loss, or"
                 f" {missing.remedy(others, name)}."
             )
     return notes

@@ -75,7 +75,7 @@ class Content:
 
     @cached_property
     def as_measured(self) -> list[Row]:
-        """The same trials as measured: in `best`, those whose other repetitions ended before a time do not have it."""
+        """The same trials, with the metrics that `best` leaves out because another trial of the cell has none."""
         nulled = {
             row["trial_id"]: row["attempt"]
             for row in self.best

@@ -111,8 +111,12 @@ def _without(row: Row, reasons: Mapping[str, str]) -> Row:
     return row | dict.fromkeys(found) | {"missing": (row["missing"] or {}) | noted}
 
 
-def is_censored(metric: str, reason: str) -> bool:
-    """Return whether a trial without a metric for this reason leaves no mean of the other repetitions."""
+def is_unfinished_or_silent(metric: str, reason: str) -> bool:
+    """Return whether a trial without a metric for this reason ended before the metric's event, or received no sample.
+
+    Reports name these trials apart from those with too few values. Each of them leaves its cell without the metric,
+    see `best`.
+    """
     return METRICS[metric].censored or reason == NOTHING_ARRIVED
 
 
