@@ -67,9 +67,21 @@ def _incomplete(content: Content) -> list[str]:
     if content.untried:
         parts.append(f"{content.untried} {'was' if content.untried == 1 else 'were'} not attempted")
     valid = f"{content.valid} of {content.planned} trials have a valid attempt"
-    lines = formats.join([str(number) for number in content.run.unreadable])
-    damaged = [f"trials.jsonl is damaged: its content cannot be read in line {lines}."] if lines else []
-    return [*(["; ".join([valid, *parts]) + "."] if parts else []), *damaged]
+    return [*(["; ".join([valid, *parts]) + "."] if parts else []), *_unreadable(content)]
+
+
+def _unreadable(content: Content) -> list[str]:
+    """State which attempts cannot be read, and how to measure their trials again."""
+    numbers = content.run.unreadable_lines()
+    if not numbers:
+        return []
+    one = len(numbers) == 1
+    lines = f"{'Line' if one else 'Lines'} {formats.join([str(number) for number in numbers])}"
+    return [
+        f"{lines} of trials.jsonl cannot be read (a crash can cause this), so"
+        f" {'its attempt does' if one else 'their attempts do'} not count."
+        + (" Measure what is missing: k8sdds run --resume FOLDER" if content.untried else "")
+    ]
 
 
 def _repetitions(content: Content) -> list[str]:
@@ -102,7 +114,7 @@ def _missing(content: Content) -> list[str]:
             notes.append(
                 f"No {METRICS[name].title} of some trials of {formats.join(labels)}: too few samples arrived for"
                 " this percentile, or a few stalls decide it. Their cells have none, because it would be that of the"
-                " trials without a stall. Look at their rate and their loss, or"
+                " trials without stalls and with less loss. Look at their rate and their loss, or"
                 f" {missing.remedy(others, name)}."
             )
     return notes

@@ -183,9 +183,8 @@ class RunFolder:
             attempts.append(checked(attempt, f"{TRIALS}:{number}", why))
         return attempts
 
-    @property
-    def unreadable(self) -> list[int]:
-        """Numbers of the lines of trials.jsonl that are not complete JSON objects."""
+    def unreadable_lines(self) -> list[int]:
+        """Read trials.jsonl, and return the numbers of the lines that are not complete JSON objects."""
         return [number for number, line in _lines(self.path / TRIALS) if line is None]
 
     def events(self) -> list[dict[str, Any]]:

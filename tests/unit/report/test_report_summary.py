@@ -70,7 +70,7 @@ def test_trials_with_too_few_values_are_named_next_to_those_without_samples(tmp_
     notes = caveats.notes(content.read(folders.rewritten(run, records)))
     assert any(note.startswith("Some trials of weavenet (1 of") for note in notes)
     (remedy,) = [note for note in notes if note.startswith("No p90 delay of some trials of weavenet")]
-    assert remedy.endswith("or measure at least 4 times as long.")
+    assert "Their cells have none" in remedy and remedy.endswith("or measure at least 4 times as long.")
 
 
 def test_a_percentile_that_one_repetition_knows_does_not_change_n(tmp_path):
@@ -129,8 +129,25 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path):
     run = make(tmp_path / "run", payloads=(1024,))
     path = run.path / "trials.jsonl"
     path.write_text(path.read_text().replace('{"', "#", 1))
-    notes = caveats.notes(content.read(run))
-    assert "trials.jsonl is damaged: its content cannot be read in line 1." in notes
+    command = "k8sdds run --resume FOLDER"
+    assert (
+        "Line 1 of trials.jsonl cannot be read (a crash can cause this), so its attempt does not count. Measure what"
+        f" is missing: {command}" in caveats.notes(content.read(run))
+    )
+    path.write_text(path.read_text() + '{"trial_id": "incom')
+    last = len(path.read_text().splitlines())
+    assert (
+        f"Lines 1 and {last} of trials.jsonl cannot be read (a crash can cause this), so their attempts do not count."
+        f" Measure what is missing: {command}" in caveats.notes(content.read(run))
+    )
+
+
+def test_an_incomplete_line_of_a_trial_that_was_measured_again_needs_no_remedy(tmp_path):
+    run = make(tmp_path / "run", payloads=(1024,))
+    with open(run.path / "trials.jsonl", "a") as file:
+        file.write('{"trial_id": "incom')
+    (note,) = [note for note in caveats.notes(content.read(run)) if "trials.jsonl" in note]
+    assert note.endswith("so its attempt does not count.")
 
 
 def test_gain_over_the_baseline_is_not_a_negative_cost(tmp_path):
