@@ -50,13 +50,12 @@ def levels(best: list[Row]) -> list[Row]:
 
 
 def _mean(trials: list[Row], metric: str, log: bool) -> Estimate:
-    """Return the mean over repetitions. Imported data may contain a cell twice in one, see `by_repetition`."""
-    own = grouped(trials, lambda row: row["trial_id"] if row["repetition"] is None else row["repetition"])
-    values = [_values(same, metric) for same in own.values()]
+    """Return the mean over repetitions, each of which has the mean of its values, see `_repeated`."""
+    repeated = _repeated(trials, metric).values()
     if log:
-        means = [statistics.geometric_mean(same) for same in values if same]
+        means = [statistics.geometric_mean(values) for values in repeated]
         return statistics.log_mean(means, rounding(trials, metric))
-    return statistics.linear_mean([fmean(same) for same in values if same])
+    return statistics.linear_mean([fmean(values) for values in repeated])
 
 
 def overheads(best: list[Row], baseline: str | None, confidence: float = statistics.CONFIDENCE) -> list[Row]:
@@ -216,18 +215,25 @@ def alike(metric: Metric, *groups: list[Row]) -> tuple[list[Row], ...]:
 
 
 def by_repetition(trials: list[Row], metric: str) -> dict[int, float]:
-    """Return the positive values of a metric by repetition.
+    """Return the geometric mean of the positive values of a metric by repetition, see `_repeated`.
 
-    Imported data may contain a cell twice in the same repetition. Such values are averaged, because they are
-    not independent repetitions. The result is empty if a rate is 0 in one repetition, because it has no ratio.
+    The result is empty if a rate is 0 in one repetition, because it has no ratio.
     """
     if METRICS[metric].gain and 0 in _values(trials, metric):
         return {}
-    values = ((trial["repetition"] or 0, value) for trial in trials for value in _values([trial], metric))
-    positive = grouped((pair for pair in values if pair[1] > 0), lambda pair: int(pair[0]))
-    return {
-        number: statistics.geometric_mean([value for _, value in same]) for number, same in positive.items()
-    }
+    repeated = _repeated([trial for trial in trials if (trial.get(metric) or 0) > 0], metric)
+    return {number: statistics.geometric_mean(values) for number, values in repeated.items()}
+
+
+def _repeated(trials: list[Row], metric: str) -> dict[int, list[float]]:
+    """Return the values of a metric by repetition.
+
+    Imported data may contain a cell twice in the same repetition. These values are not independent, so each repetition
+    has one mean. Trials without a repetition count as the same one, because nothing shows that they are independent.
+    """
+    repetitions = grouped(trials, lambda trial: int(trial["repetition"] or 0))
+    values = {number: _values(same, metric) for number, same in repetitions.items()}
+    return {number: known for number, known in values.items() if known}
 
 
 def logs(trials: list[Row], metric: str, base: list[Row] | None = None) -> tuple[dict[int, float], float]:

@@ -206,3 +206,16 @@ def test_delays_by_different_methods_are_not_compared():
     assert overhead.paired(trials(halves, halves, halves, delay_us=200.0), base, metric) == (None, [])
     other = [{**trial, "latency_p90_us": 1.0} for trial in trials(halves, halves, halves, delay_us=200.0)]
     assert len(overhead.alike(METRICS["latency_p90_us"], other, base)[0]) == 3, "a method of delays only"
+
+
+def test_levels_and_overheads_count_the_same_repetitions(tmp_path):
+    """A cell twice in one repetition is one value, and trials without a repetition are not known to be independent."""
+    plan = folders.Plan(payloads=(1024,), tests=("throughput",), histograms=False)
+    best, _, _ = tables(folders.make(tmp_path, plan))
+    for numbers in ((0, 1, 2), (0, 0, 1), (None, None, None)):
+        changed = [row | {"repetition": numbers[row["repetition"]]} for row in best if row["repetition"] < 3]
+        levels = rows(overhead.levels(changed), quantity="throughput_mbps")
+        compared = rows(overhead.overheads(changed, "host"), quantity="throughput_mbps")
+        assert levels and compared
+        assert {row["n"] for row in (*levels, *compared)} == {len(set(numbers))}
+        assert all(len(row["values"]) == 3 for row in levels)
