@@ -17,6 +17,7 @@ from k8sdds.campaign.expansion import Expansion, candidates
 from k8sdds.campaign.trial_loop import Planner
 from k8sdds.model.application import Application, ApplicationExperiment, Search
 from k8sdds.model.trial import Trial
+from k8sdds.results import tidy
 from k8sdds.results.record import TrialRecord
 from k8sdds.system.errors import InputError
 from k8sdds.system.grouping import Row
@@ -105,20 +106,17 @@ class Racing(Planner):
         return (
             f"after {count(1 + max(record.repetition or 0 for record in attempts), 'round')},"
             f" {len({record.trial_id for record in attempts})} of at most {self._search.max_trials} trials: {known} of"
-            f" {len(measured)} configurations are measured, {out} of them fail a requirement"
+            f" {len(measured)} configurations are measured, {out} of them no further: they fail a"
+            " requirement, or a trial has no valid attempt or no sample"
         )
 
     def measured(self, attempts: Sequence[TrialRecord]) -> list[Measured]:
         """Return the results of each configuration in the attempts."""
         trials: dict[str, list[Row]] = defaultdict(list)
-        failed: set[str] = set()
-        valid = {record.trial_id for record in attempts if record.valid}
         for record in attempts:
-            cell = str(record.cell_id)
             if record.valid:
-                trials[cell].append(vars(record) | {BLOCK: record.repetition})
-            elif record.trial_id not in valid:
-                failed.add(cell)
+                trials[str(record.cell_id)].append(vars(record) | {BLOCK: record.repetition})
+        failed = {str(row["cell_id"]) for row in tidy.without_valid(map(vars, attempts))}
         return [
             self._measured(candidate.cell_ids, trials, failed) for candidate in self._candidates.measurable
         ]

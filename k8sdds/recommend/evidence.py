@@ -158,8 +158,8 @@ def own_application(run: RunFolder) -> ApplicationExperiment | None:
 def of_own_run(run: RunFolder, experiment: ApplicationExperiment) -> Evidence:
     """Return the evidence of a run folder that measured the application."""
     rows = tidy.rows(run)
-    best = tidy.best(rows)
-    found = of_trials(experiment, best, {row["cell_id"]: row for row in _rejected(rows, best)}, str(run.path))
+    invalid = {row["cell_id"]: row for row in tidy.without_valid(rows)}
+    found = of_trials(experiment, tidy.best(rows), invalid, str(run.path))
     return replace(found, command=tuple(map(str, run.campaign.get("command") or ())))
 
 
@@ -224,8 +224,7 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
             CPU_TIME: EARLIER if int(run.campaign.get("schema") or 1) < METRICS[TOTAL].since else "",
         }
         attempts = tidy.rows(run)
-        best = tidy.best(attempts)
-        for row in (*best, *_rejected(attempts, best)):
+        for row in (*tidy.best(attempts), *tidy.without_valid(attempts)):
             rows += [
                 (
                     flow,
@@ -317,17 +316,6 @@ def _options(application: Application, rows: Sequence[_Entry]) -> list[Option]:
             option = Option(_renamed(chosen), trials, _failed(trials, rejected), rejected)
             options.setdefault(tuple(keys.values()), option)
     return list(options.values())
-
-
-def _rejected(attempts: Sequence[Row], best: Sequence[Row]) -> list[Row]:
-    """Return the attempts of trials without a valid one. Attempts that show nothing of their trial do not count."""
-    valid = {row["trial_id"] for row in best}
-    return [
-        row
-        for row in attempts
-        if not (row["valid"] or row["profiled"] or row["trial_id"] in valid)
-        and Reason.read(row["reason"]).counts
-    ]
 
 
 def _failed(trials: Mapping[str, Sequence[Row]], rejected: Mapping[str, Row]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from k8sdds.model.axis import compact
 from k8sdds.model.options import SEARCHES
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Kind, parsed
 from k8sdds.results.histograms import NOTHING_ARRIVED
@@ -109,6 +110,16 @@ def _without(row: Row, reasons: Mapping[str, str]) -> Row:
         return row
     noted = {metric: f"{ELSEWHERE}{reason}" for metric, reason in found.items()}
     return row | dict.fromkeys(found) | {"missing": (row["missing"] or {}) | noted}
+
+
+def without_valid(rows: Iterable[Row]) -> list[Row]:
+    """Return the attempts of trials that have no valid one, except those whose reason does not count (`Reason.counts`).
+
+    They show that a trial does not work. The other attempts show nothing about it.
+    """
+    measured = [row for row in rows if not row["profiled"]]
+    valid = {row["trial_id"] for row in measured if row["valid"]}
+    return [row for row in measured if row["trial_id"] not in valid and Reason.read(row["reason"]).counts]
 
 
 def is_unfinished_or_silent(metric: str, reason: str) -> bool:

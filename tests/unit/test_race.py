@@ -89,7 +89,7 @@ def test_a_search_without_a_valid_trial_has_an_answer() -> None:
 
 
 def test_a_configuration_with_a_trial_without_a_valid_attempt_is_measured_no_further() -> None:
-    """An attempt that was repeated with success does not count."""
+    """An attempt that was repeated with success does not count, nor one that failed with a part of the testbed."""
     search = search_of()
     plan, chance, known = start.planner_of(search), random.Random(1), search.candidates
     assert isinstance(plan, Racing) and known
@@ -97,10 +97,19 @@ def test_a_configuration_with_a_trial_without_a_valid_attempt_is_measured_no_fur
     records = [Truth().record(trial, chance) for trial in (first, *others)]
     again = search.trial(first.cell, 1, "lab")
     invalid = Truth().record(again, chance, valid=False, reason="lost-samples: 3")
+    part_failed = Truth().record(again, chance, valid=False, reason="part-failed: the pod was killed")
     own = [index for index, each in enumerate(known.measurable) if first.cell.cell_id in each.cell_ids]
-    for more, failed in (([invalid], True), ([invalid, Truth().record(again, chance)], False)):
-        measured = plan.measured([*records, *more])
+    for more, failed in (
+        ([invalid], True),
+        ([invalid, part_failed], True),
+        ([part_failed], False),
+        ([invalid, Truth().record(again, chance)], False),
+    ):
+        attempts = [*records, *more]
+        measured = plan.measured(attempts)
         assert [index for index, each in enumerate(measured) if each.failed] == (own if failed else [])
+        out = f"{len(own) if failed else 0} of them no further: they fail a requirement, or a trial has no valid"
+        assert out in plan.status(attempts)
 
 
 def test_the_first_round_has_every_value_of_every_choice() -> None:
