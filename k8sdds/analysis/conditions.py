@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from k8sdds.model.axis import named
-from k8sdds.model.options import OPTIONS
+from k8sdds.model.options import OPTION_COLUMNS
 from k8sdds.model.trial import AXES
 
 _FIRST = ("test", "payload_bytes")
 _AXES = tuple(name for name in AXES if name not in ("network", *_FIRST))
-CONDITION = (*_FIRST, *OPTIONS, *_AXES, "testbed")
+CONDITION = (*_FIRST, *OPTION_COLUMNS, *_AXES, "testbed")
 """Every dimension of a cell except the network, the most interesting to readers first."""
 
 COMPARABLE = tuple(name for name in CONDITION if name not in ("testbed", "nodes"))
@@ -78,5 +78,5 @@ def named_setting(name: str, value: Any) -> str:
 
 
 def _describe(name: str, value: Any) -> str:
-    axis = AXES.get(name) or OPTIONS.get(name)
+    axis = AXES.get(name) or OPTION_COLUMNS.get(name)
     return axis.phrase(value) if axis else named(_TITLES.get(name, name))(value)

@@ -19,7 +19,7 @@ from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import COMPARABLE, UNIT
 from k8sdds.analysis.statistics import CONFIDENCE, Contrast, confidence_of, one_sample
 from k8sdds.claims.model import DEFAULTS, Part, Selector
-from k8sdds.model.options import OPTIONS
+from k8sdds.model.options import OPTION_COLUMNS
 from k8sdds.model.trial import AXES
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
@@ -254,7 +254,7 @@ def _variant(part: Part, row: Row) -> Variant:
     parts = {key for key in specified if "." in key}
     settings = ((name, _unspecified(name, row, parts)) for name in _VARIANT if name not in specified)
     # The parts of a claim may be about several tests, each with options of its own.
-    return tuple((name, value) for name, value in settings if value is not None or name not in OPTIONS)
+    return tuple((name, value) for name, value in settings if value is not None or name not in OPTION_COLUMNS)
 
 
 def _unspecified(name: str, row: Row, specified: Collection[str]) -> Any:

@@ -17,9 +17,9 @@ from k8sdds.model.settings import MAX_PARTICIPANTS
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, PUBLISHER, Cell, Participant
 from k8sdds.system.strict import Strict, as_list, mistake
 
-MAX_MEMBERS = 1000
-"""Most members of a role; k8sdds-perftest has the same limit."""
-LATE_S = 2
+MAX_FLEET_MEMBERS = 1000
+"""Most members of a role in a fleet; k8sdds-perftest has the same limit."""
+USUAL_LATE_S = 2
 """How long after the kill of a discovery server the late member starts, unless an experiment sets another time."""
 LINK_KINDS = ("link", "lossy")
 """What fails if it is the link of a node."""
@@ -39,11 +39,11 @@ SUBSCRIBERS: Final = "subscribers"
 MEMBERS: Final = "fleet_members"
 """What can be searched: the columns of trials with the values of its probes."""
 
-Percent = Annotated[float, Field(ge=0, lt=100)]
-Share = Annotated[float, Field(gt=0, le=100)]
-Time = Annotated[float, Field(gt=0)]
-Width = Annotated[float, Axis(WORKLOAD, lambda v: f"intervals of {v:g} %"), Field(ge=1, le=50)]
-WIDTH: Any = Field(default=5, description="the search ends when an interval is at most this wide")
+AcceptedLoss = Annotated[float, Field(ge=0, lt=100)]
+CapacityShare = Annotated[float, Field(gt=0, le=100)]
+MatchTime = Annotated[float, Field(gt=0)]
+IntervalWidth = Annotated[float, Axis(WORKLOAD, lambda v: f"intervals of {v:g} %"), Field(ge=1, le=50)]
+INTERVAL_WIDTH: Any = Field(default=5, description="the search ends when an interval is at most this wide")
 
 
 class NoOptions(Strict):
@@ -168,7 +168,7 @@ Members = Annotated[
         column=MEMBERS,
         recorded_as="Members of a fleet in each process",
     ),
-    Field(ge=1, le=MAX_MEMBERS),
+    Field(ge=1, le=MAX_FLEET_MEMBERS),
 ]
 
 
@@ -177,7 +177,7 @@ class DiscoveryOptions(Strict):
 
     processes: Annotated[
         int, Axis(WORKLOAD, lambda v: f"{v} processes per pod", column="fleet_processes")
-    ] = Field(default=1, ge=1, le=MAX_MEMBERS, description="number of processes in each pod")
+    ] = Field(default=1, ge=1, le=MAX_FLEET_MEMBERS, description="number of processes in each pod")
     members: Members = Field(
         default=10,
         description="number of members in each process: DDS participants, or sessions of Zenoh",
@@ -208,7 +208,7 @@ class DiscoveryOptions(Strict):
         default=None,
         gt=0,
         description="with `restart-server`: how long after the kill the last publishing member starts; default:"
-        f" {LATE_S}",
+        f" {USUAL_LATE_S}",
     )
     gossip: Annotated[bool, Axis(WORKLOAD, lambda v: "gossip" if v else "", column="fleet_gossip")] = Field(
         default=False,
@@ -227,7 +227,7 @@ class DiscoveryOptions(Strict):
     ] = Field(
         default=None,
         ge=1,
-        le=MAX_MEMBERS,
+        le=MAX_FLEET_MEMBERS,
         description="last participant index that a process uses (`cyclonedds`), and that others search at an address;"
         " Cyclone DDS has 9, Fast DDS 3 by default. Default: as many as there are",
     )
@@ -248,7 +248,7 @@ class DiscoveryOptions(Strict):
     @property
     def ahead_s(self) -> float:
         """How long before the changed members start the discovery server is killed; 0: never."""
-        return (self.late_s or LATE_S) if self.restarts_server else 0
+        return (self.late_s or USUAL_LATE_S) if self.restarts_server else 0
 
 
 class PacedOptions(Strict):
@@ -336,7 +336,7 @@ class CapacityOptions(Strict):
     """Options of the capacity test."""
 
     loss_percent: Annotated[
-        list[Percent],
+        list[AcceptedLoss],
         BeforeValidator(as_list),
         Field(min_length=1, max_length=MAX_GOALS),
         Axis(WORKLOAD, lambda _: ""),
@@ -348,7 +348,7 @@ class CapacityOptions(Strict):
     p99_ms: Annotated[float | None, Axis(WORKLOAD, lambda v: f"p99 ≤ {v:g} ms")] = Field(
         default=10, gt=0, description="accepted 99th percentile of the delay in ms; `null`: any delay"
     )
-    width_percent: Width = WIDTH
+    width_percent: IntervalWidth = INTERVAL_WIDTH
     max_subscribers: Annotated[int | None, Axis(WORKLOAD, lambda v: f"at most {v:g} subscribers")] = Field(
         default=None,
         ge=2,
@@ -363,7 +363,7 @@ class CapacityOptions(Strict):
         default=MAX_RATE, ge=1, le=MAX_RATE, description="no higher rate is measured (samples per second)"
     )
     latency_at_percent: Annotated[
-        list[Share], BeforeValidator(as_list), Field(max_length=10), Axis(WORKLOAD, lambda _: "")
+        list[CapacityShare], BeforeValidator(as_list), Field(max_length=10), Axis(WORKLOAD, lambda _: "")
     ] = Field(
         default=[10, 50, 90],
         description="shares of the capacity by the smallest `loss_percent` at which the delay is measured",
@@ -392,7 +392,7 @@ class FleetCapacityOptions(DiscoveryOptions):
 
     members: Members = Field(default=1, description="number of members in each process of the first probe")
     matched_s: Annotated[
-        list[Time],
+        list[MatchTime],
         BeforeValidator(as_list),
         Field(min_length=1, max_length=MAX_GOALS),
         Axis(WORKLOAD, lambda _: "", column="fleet_accepted_s"),
@@ -402,8 +402,10 @@ class FleetCapacityOptions(DiscoveryOptions):
     )
     max_members: Annotated[
         int, Axis(WORKLOAD, lambda v: f"at most {v} per process", column="fleet_max_members")
-    ] = Field(default=50, ge=2, le=MAX_MEMBERS, description="no more members in each process are probed")
-    width_percent: Width = WIDTH
+    ] = Field(
+        default=50, ge=2, le=MAX_FLEET_MEMBERS, description="no more members in each process are probed"
+    )
+    width_percent: IntervalWidth = INTERVAL_WIDTH
 
     @model_validator(mode="after")
     def _is_search(self) -> FleetCapacityOptions:
@@ -419,11 +421,33 @@ class FleetCapacityOptions(DiscoveryOptions):
         return MEMBERS
 
 
+OPTIONS: dict[str, type[Strict]] = {
+    "throughput": ThroughputOptions,
+    "tcp-stream": TcpStreamOptions,
+    "udp-stream": StreamOptions,
+    "tcp-rr": ConnectionOptions,
+    "udp-rr": ConnectionOptions,
+    "tcp-crr": ConnectionOptions,
+    "http": HttpOptions,
+    "service": ServiceOptions,
+    "pod-start": PodStartOptions,
+    "discovery": DiscoveryOptions,
+    "paced": PacedOptions,
+    "outage": OutageOptions,
+    "capacity": CapacityOptions,
+    "fleet-capacity": FleetCapacityOptions,
+}
+"""The options of each test that has some."""
+
+OPTION_COLUMNS: dict[str, Axis] = {
+    axis.column: axis for model in OPTIONS.values() for axis in axes(model).values()
+}
+"""The options of all tests, which are settings of a trial, by their column of the record."""
+
 SearchOptions = CapacityOptions | FleetCapacityOptions
 
 SEARCHES: dict[str, type[SearchOptions]] = {
-    "capacity": CapacityOptions,
-    "fleet-capacity": FleetCapacityOptions,
+    name: model for name, model in OPTIONS.items() if issubclass(model, SearchOptions)
 }
 """The options of the tests whose trials are probes of a search. The result of these tests is that of the search, never
 a mean of trials."""
@@ -432,22 +456,3 @@ a mean of trials."""
 def search_options(cell: Cell) -> SearchOptions:
     """Return the options of a cell of a test that finds a capacity."""
     return SEARCHES[cell.test](**cell.test_options)
-
-
-OPTIONS: dict[str, Axis] = {
-    axis.column: axis
-    for model in (
-        ThroughputOptions,
-        TcpStreamOptions,
-        ConnectionOptions,
-        HttpOptions,
-        ServiceOptions,
-        PodStartOptions,
-        DiscoveryOptions,
-        OutageOptions,
-        CapacityOptions,
-        FleetCapacityOptions,
-    )
-    for axis in axes(model).values()
-}
-"""The options of all tests, which are settings of a trial, by their column of the record."""

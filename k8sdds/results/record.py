@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from k8sdds.model.axis import Axis, axes
 from k8sdds.model.link import Link
-from k8sdds.model.options import OPTIONS
+from k8sdds.model.options import OPTION_COLUMNS
 from k8sdds.model.reason import DAMAGED, Reason
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Column, column, columns_of, impossible, parsed
@@ -78,13 +78,13 @@ def _columns_of_settings() -> dict[str, Any]:
                 only=_recorded_only(name, axis),
             ),
         )
-        for name, axis in {**OPTIONS, **AXES}.items()
+        for name, axis in {**OPTION_COLUMNS, **AXES}.items()
         if name not in Subject.model_fields
     }
 
 
 def _recorded_only(name: str, axis: Axis) -> str:
-    if name in OPTIONS:
+    if name in OPTION_COLUMNS:
         return SOME_TESTS
     is_everywhere = axis.is_recorded(axis.default) or not axis.since
     return "" if is_everywhere else f"trials with `{axis.key or axis.follows[0]}`"

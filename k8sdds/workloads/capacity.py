@@ -23,8 +23,6 @@ class Capacity(Paced):
     """A trial of a search (`analysis.capacity`): paced, except one without a rate, which is as fast as possible."""
 
     name = "capacity"
-    options = CapacityOptions
-    finds_capacity = True
     loss_is_result = True
     metrics = (*Paced.metrics, "samples_per_s", "undelivered_percent", "overdue_percent")
     mode = ""  # published logs with PerfTest's mode are of `throughput`

@@ -9,7 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from k8sdds.discovery import SERVER
-from k8sdds.model.options import MAX_MEMBERS, DiscoveryOptions
+from k8sdds.model.options import MAX_FLEET_MEMBERS, DiscoveryOptions
 from k8sdds.model.reason import NO_MATCH, Reason
 from k8sdds.model.trial import AXES, FIRST_SUBSCRIBER, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
 from k8sdds.perftest.command import Fleet, Load
@@ -42,7 +42,6 @@ class Discovery(Workload):
     """How long the publishing and the subscribing members of a fleet take to find each other, and what that costs."""
 
     name = "discovery"
-    options: type[DiscoveryOptions] = DiscoveryOptions
     metrics: tuple[str, ...] = (
         "fleet_matched_s", "unmatched_percent", "fleet_p50_s", "fleet_first_s", "fleet_rematched_s", "broken_percent",
         "fleet_returned_s", "fleet_packets", "fleet_bytes", "fleet_cpu_s", "steady_packets_per_s", "steady_cpu_percent",
@@ -54,6 +53,11 @@ class Discovery(Workload):
     starts_fleets = counts_kinds = True
     timed_by: tuple[str, ...] = ("start_s", "change", "steady_s")
 
+    def _options(self, cell: Cell) -> DiscoveryOptions:
+        options = self.options(**cell.test_options)
+        assert isinstance(options, DiscoveryOptions)
+        return options
+
     @property
     @override
     def headlines(self) -> tuple[str, ...]:
@@ -61,10 +65,13 @@ class Discovery(Workload):
 
     @override
     def unsupported(self, cell: Cell) -> str | None:
-        options = self.options(**cell.test_options)
+        options = self._options(cell)
         most = fleet_of(cell, options).of(max(cell.publishers, cell.subscribers))
-        if most > MAX_MEMBERS:
-            return f"a fleet has at most {MAX_MEMBERS} members of a role, not {most}: lower processes, members or pods"
+        if most > MAX_FLEET_MEMBERS:
+            return (
+                f"a fleet has at most {MAX_FLEET_MEMBERS} members of a role, not {most}: lower processes, members or"
+                " pods"
+            )
         if not cell.uses_network:
             return "members of a fleet find each other by a network: leave out shared-memory"
         for name, usual in _REFUSED.items():
@@ -80,7 +87,7 @@ class Discovery(Workload):
 
     @override
     def least_s(self, cell: Cell) -> float:
-        return length_s(self.options(**cell.test_options), 1)
+        return length_s(self._options(cell), 1)
 
     @override
     def most_s(self, cell: Cell) -> float:
@@ -152,7 +159,7 @@ class Discovery(Workload):
         return f"{matched}, the last one after {number(record.fleet_matched_s)} s"
 
     def _fleet(self, cell: Cell) -> Fleet:
-        return fleet_of(cell, self.options(**cell.test_options))
+        return fleet_of(cell, self._options(cell))
 
 
 @dataclass(frozen=True)
@@ -352,5 +359,7 @@ def _absent(
         return []
     unseen = set(range(members[role]))
     for ranges in missed:
-        unseen &= {number for first, last in ranges for number in range(first, min(last, MAX_MEMBERS) + 1)}
+        unseen &= {
+            number for first, last in ranges for number in range(first, min(last, MAX_FLEET_MEMBERS) + 1)
+        }
     return sorted(unseen)

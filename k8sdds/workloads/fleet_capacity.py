@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from k8sdds.model.options import (
-    DiscoveryOptions,
-    FleetCapacityOptions,
-)
+from k8sdds.model.options import FleetCapacityOptions
 from k8sdds.model.trial import Cell
 from k8sdds.workloads.discovery import Discovery, length_s
 
@@ -16,8 +13,6 @@ class FleetCapacity(Discovery):
     """A trial of a search (`analysis.capacity`): a discovery test with the number of members of the probe."""
 
     name = "fleet-capacity"
-    options: type[DiscoveryOptions] = FleetCapacityOptions
-    finds_capacity = True
     timed_by = ("start_s", "change", "matched_s", "steady_s")
     mode = ""  # reports of programs name the discovery test
 

@@ -18,7 +18,6 @@ from k8sdds.results.metrics import Metrics
 from k8sdds.system import reading
 from k8sdds.system.paths import private_folder
 from k8sdds.system.shapes import Finite, Integer, Shape
-from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.tools import (
@@ -174,7 +173,6 @@ class HttpRequests(RoundTripWorkload):
     """Requests for an object on connections that stay open."""
 
     name = "http"
-    options: type[Strict] = HttpOptions
     program = Http()
     tcp = True
     metrics = ("requests_per_s", *ROUND_TRIPS)

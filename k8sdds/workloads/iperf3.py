@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.model.measurement import Listener
-from k8sdds.model.options import StreamOptions, TcpStreamOptions
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
@@ -17,7 +16,6 @@ from k8sdds.results.metrics import Metrics
 from k8sdds.system import reading
 from k8sdds.system.numbers import number
 from k8sdds.system.shapes import Count, Finite, Integer, Number, Shape
-from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.protocol import missed_rate
@@ -148,7 +146,6 @@ class Iperf3(Tool):
 class Stream(ToolWorkload):
     """Payload rate of streams from the client to the server."""
 
-    options: type[Strict] = StreamOptions
     uses = ("rate",)
     longest_write_bytes: int
     """Longest write that iperf3 accepts."""
@@ -194,7 +191,6 @@ class TcpStream(Stream):
     """Payload rate of TCP connections."""
 
     name = "tcp-stream"
-    options = TcpStreamOptions
     program = Iperf3()
     tcp = True
     metrics = ("throughput_mbps", "retransmits")

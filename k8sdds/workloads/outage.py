@@ -60,7 +60,6 @@ class Outage(Paced):
     """How long subscribers see nothing when something fails, and how long it takes until everything is as before."""
 
     name = NAME
-    options = OutageOptions
     metrics = (
         "recovery_full_ms", "outage_blind_ms", "recovered_percent", "recovery_first_ms", "recovery_bytes",
         "outage_late", *(name for name in Paced.metrics if not name.startswith("delay_")),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.model import rate_profile
 from k8sdds.model.measurement import ClockError
-from k8sdds.model.options import PacedOptions
 from k8sdds.model.reason import NO_SAMPLES, Reason
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
@@ -17,7 +16,6 @@ from k8sdds.results import aggregate, histograms
 from k8sdds.results.histograms import NOTHING_ARRIVED
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.numbers import number
-from k8sdds.system.strict import Strict
 from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import RATE_MISSED, Workload
@@ -47,7 +45,6 @@ class Paced(Workload):
     """Delay of each sample from the time at which it was due by the offered rate: a stall counts in full."""
 
     name = "paced"
-    options: type[Strict] = PacedOptions
     metrics: tuple[str, ...] = (
         "delay_p90_us", "delay_mean_us", "delay_p50_us", "delay_p99_us", "delay_p999_us", "delay_p9999_us",
         "delay_max_us", "delay_jitter_us", "deadline_missed_percent", "age_mean_us", "age_p99_us", "age_max_us",

@@ -15,7 +15,6 @@ from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.shapes import Integer, Number, Shape
-from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.transactions import Exchange, Transactions
 
@@ -71,7 +70,6 @@ class PodStart(Exchange):
     """Starts of pods that only wait, from their creation until they are ready."""
 
     name = "pod-start"
-    options: type[Strict] = PodStartOptions
     program = Transactions("--udp")
     """What the participants do after the pods were timed, which proves the path of the network."""
     histograms: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from k8sdds.model.options import NoOptions
+from k8sdds.model.options import OPTIONS, SEARCHES, NoOptions
 from k8sdds.model.reason import Reason
 from k8sdds.model.services import ServiceSet
 from k8sdds.model.trial import Cell, Role
@@ -34,16 +34,12 @@ class Workload(Protocol):
 
     name: str
     """The value of `test` in experiments and in trials.jsonl."""
-    options: type[Strict] = NoOptions
-    """The keys that are allowed next to `name` if `test` is a mapping."""
     layout: str = "split"
     """The core layout that `auto` selects."""
     program: Program | None = None
     """What its participants run; None means the cell's middleware."""
     tcp: bool = False
     """Whether its samples travel over TCP."""
-    finds_capacity: bool = False
-    """Whether its trials are probes of a search, which a planner adds."""
     loss_is_result: bool = False
     """Whether a trial is valid although samples of a reliable topic were lost."""
     runs_graphs: bool = False
@@ -56,6 +52,16 @@ class Workload(Protocol):
     """Whether the testbed interrupts the link of a node in its trials."""
     counts_kinds: bool = False
     """Whether the lab counts the packets that leave the pods by kind, which costs the senders some CPU time."""
+
+    @property
+    def options(self) -> type[Strict]:
+        """The keys that are allowed next to `name` if `test` is a mapping."""
+        return OPTIONS.get(self.name, NoOptions)
+
+    @property
+    def finds_capacity(self) -> bool:
+        """Whether its trials are probes of a search, which a planner adds."""
+        return self.name in SEARCHES
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why the workload cannot run this cell with any middleware or network, or None."""

@@ -7,7 +7,6 @@ from k8sdds.model.reason import Reason
 from k8sdds.model.services import HEADLESS, ServiceSet
 from k8sdds.model.trial import PUBLISHER, Cell
 from k8sdds.results.metrics import Metrics
-from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.transactions import TcpCrr
 
@@ -19,7 +18,6 @@ class Service(TcpCrr):
     """Connections to a Service, with one request and one response of `payload_bytes` each."""
 
     name = "service"
-    options: type[Strict] = ServiceOptions
     columns = (*TcpCrr.columns, "service_connections", "service_tracked")
 
     def services(self, cell: Cell) -> ServiceSet:

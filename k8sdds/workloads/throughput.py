@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from k8sdds.model.options import ThroughputOptions
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
@@ -14,7 +13,6 @@ from k8sdds.perftest.rows import THROUGHPUT
 from k8sdds.results import aggregate, steadiness, timeline
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.numbers import number
-from k8sdds.system.strict import Strict
 from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import Workload, missed_rate
@@ -37,7 +35,6 @@ class Throughput(Workload):
     """Payload rate that a subscriber receives, and on request the delay in the buffers that a publisher fills."""
 
     name = "throughput"
-    options: type[Strict] = ThroughputOptions
     metrics = (
         "throughput_mbps", "samples_per_s", "loaded_latency_p50_us", "loaded_latency_p90_us",
     )  # fmt: skip

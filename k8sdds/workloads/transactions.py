@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 from k8sdds.model.measurement import Listener, Window
-from k8sdds.model.options import ConnectionOptions
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
@@ -20,7 +19,6 @@ from k8sdds.results.metrics import Metrics
 from k8sdds.system.errors import K8sddsError, Problem
 from k8sdds.system.paths import native_program
 from k8sdds.system.shapes import Finite, Integer, Shape
-from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Program, Surroundings
 from k8sdds.workloads.tools import (
@@ -100,7 +98,6 @@ class Transactions(Program):
 class Exchange(RoundTripWorkload):
     """Requests and responses: how many per second, which is the main metric, and how long each took."""
 
-    options: type[Strict] = ConnectionOptions
     longest_payload = 64 * 1024
 
     def unsupported(self, cell: Cell) -> str | None:

@@ -14,7 +14,7 @@ from k8sdds.model.axis import DDS, LOAD, WORKLOAD, axes, compact
 from k8sdds.model.experiment import LISTS, Experiment, Sweep
 from k8sdds.model.link import Link
 from k8sdds.model.link_choice import LinkChoice
-from k8sdds.model.options import OPTIONS
+from k8sdds.model.options import OPTION_COLUMNS, OPTIONS
 from k8sdds.model.trial import AXES, EXEMPT, Cell
 from k8sdds.recommend import evidence
 from k8sdds.results.record import COLUMNS
@@ -31,15 +31,16 @@ def test_every_field_of_a_cell_is_a_setting_or_exempt_with_a_reason():
 
 
 def test_every_option_of_a_test_and_every_part_of_a_link_is_a_setting():
+    assert set(OPTIONS) <= set(workloads.WORKLOADS)
     for workload in workloads.WORKLOADS.values():
         assert set(workload.options.model_fields) == set(axes(workload.options)), workload.name
-        assert {axis.column for axis in axes(workload.options).values()} <= set(OPTIONS), workload.name
+        assert {axis.column for axis in axes(workload.options).values()} <= set(OPTION_COLUMNS), workload.name
     assert set(Link.model_fields) == set(axes(Link)) == set(LinkChoice.model_fields) - {"like"}
 
 
 def test_every_setting_separates_cells_and_has_a_column_and_keys():
-    assert set(SETTINGS) | set(OPTIONS) | {"testbed"} == set(CONDITION)
-    assert set(SETTINGS) | set(OPTIONS) <= set(COLUMNS)
+    assert set(SETTINGS) | set(OPTION_COLUMNS) | {"testbed"} == set(CONDITION)
+    assert set(SETTINGS) | set(OPTION_COLUMNS) <= set(COLUMNS)
     assert set(SETTINGS) - {"nodes"} <= set(SELECTABLE)
     assert {axis.key for axis in AXES.values() if axis.key} | {"capture"} == set(Sweep.model_fields)
     assert set(LISTS) <= set(Sweep.model_fields)
@@ -149,7 +150,7 @@ def used(found):
 
 def test_every_setting_that_nothing_chooses_has_an_example_here():
     of_run = {evidence.MACHINE, evidence.SWITCH, evidence.CPU_TIME}
-    assert {*evidence.ENVIRONMENT, "background"} - {*OPTIONS, *of_run} == set(OTHER_VALUE)
+    assert {*evidence.ENVIRONMENT, "background"} - {*OPTION_COLUMNS, *of_run} == set(OTHER_VALUE)
 
 
 def test_trials_that_differ_in_a_setting_are_never_repetitions_of_one_configuration(tmp_path):

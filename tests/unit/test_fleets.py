@@ -14,7 +14,7 @@ import pytest
 from k8sdds.campaign import contradictions
 from k8sdds.model.link import Link
 from k8sdds.model.measurement import Outcome
-from k8sdds.model.options import MAX_MEMBERS, DiscoveryOptions
+from k8sdds.model.options import MAX_FLEET_MEMBERS, DiscoveryOptions
 from k8sdds.model.outages import Outage
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.perftest import command
@@ -198,7 +198,7 @@ def test_the_program_gets_what_the_options_state(options: dict[str, Any], expect
         (
             {"members": 100, "processes": 10},
             {"publishers": 2},
-            f"at most {MAX_MEMBERS} members of a role, not 2000",
+            f"at most {MAX_FLEET_MEMBERS} members of a role, not 2000",
         ),
         ({}, {"rate": 10}, "have no rate"),
         ({}, {"writers": 2}, "have no writers"),
