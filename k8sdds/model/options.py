@@ -88,7 +88,14 @@ class StreamOptions(Strict):
 class TcpStreamOptions(StreamOptions):
     """Options of the tcp-stream test."""
 
-    mss: Annotated[int | None, Axis(WORKLOAD, lambda v: f"MSS {v:g} B")] = Field(
+    mss: Annotated[
+        int | None,
+        Axis(
+            WORKLOAD,
+            lambda v: f"MSS {v:g} B",
+            recorded_as="Largest TCP segment in bytes; null: as the MTU allowed",
+        ),
+    ] = Field(
         default=None,
         ge=88,
         le=9216,
@@ -190,20 +197,44 @@ class DiscoveryOptions(Strict):
     )
     change: Annotated[
         Literal["none", "late", "restart-process", "restart-pod", "restart-server"],
-        Axis(WORKLOAD, lambda v: "" if v == "none" else v, column="fleet_change"),
+        Axis(
+            WORKLOAD,
+            lambda v: "" if v == "none" else v,
+            column="fleet_change",
+            recorded_as="`none`; `late`: the last publishing member started later; `restart-process`, `restart-pod`:"
+            " the last process of publishing members, or all of its pod, was killed and started again;"
+            " `restart-server`: the discovery server was killed and started again, and the last publishing member"
+            " started `fleet_late_s` after the kill",
+        ),
     ] = Field(
         default="none",
         description="`late`: the last publishing member starts later; `restart-process`, `restart-pod`: the last"
         " process of publishing members, or all of its pod, is killed and starts again; `restart-server`: the discovery"
         " server is killed and starts again, and the last publishing member starts `late_s` after the kill",
     )
-    change_s: Annotated[float | None, Axis(WORKLOAD, lambda _: "", column="fleet_change_s")] = Field(
+    change_s: Annotated[
+        float | None,
+        Axis(
+            WORKLOAD,
+            lambda _: "",
+            column="fleet_change_s",
+            recorded_as="When `fleet_change` happened, in seconds after the start of the fleet; null: in the middle"
+            " of the time before `fleet_steady_s`",
+        ),
+    ] = Field(
         default=None,
         gt=0,
-        description="when that happens; default: in the middle of the time before `steady_s`",
+        description="when `change` happens; default: in the middle of the time before `steady_s`",
     )
     late_s: Annotated[
-        float | None, Axis(WORKLOAD, lambda v: f"late by {v:g} s" if v else "", column="fleet_late_s")
+        float | None,
+        Axis(
+            WORKLOAD,
+            lambda v: f"late by {v:g} s" if v else "",
+            column="fleet_late_s",
+            recorded_as="How long after the kill of the server the last publishing member started, if `fleet_change` is"
+            f" `restart-server`; null: {USUAL_LATE_S} s",
+        ),
     ] = Field(
         default=None,
         gt=0,
@@ -223,7 +254,14 @@ class DiscoveryOptions(Strict):
         " only what the member matches",
     )
     index_limit: Annotated[
-        int | None, Axis(WORKLOAD, lambda v: f"indexes up to {v}", column="fleet_index_limit")
+        int | None,
+        Axis(
+            WORKLOAD,
+            lambda v: f"indexes up to {v}",
+            column="fleet_index_limit",
+            recorded_as="Last participant index that a process used (`cyclonedds`), and that others searched at an"
+            " address; null: as many as there were",
+        ),
     ] = Field(
         default=None,
         ge=1,
@@ -254,7 +292,15 @@ class DiscoveryOptions(Strict):
 class PacedOptions(Strict):
     """Options of the paced test."""
 
-    deadline_ms: Annotated[float | None, Axis(WORKLOAD, lambda v: f"deadline {v:g} ms")] = Field(
+    deadline_ms: Annotated[
+        float | None,
+        Axis(
+            WORKLOAD,
+            lambda v: f"deadline {v:g} ms",
+            recorded_as="A sample that arrived later after it was due counted as missed; null: one period of `rate`,"
+            " in bursts the time to the next burst",
+        ),
+    ] = Field(
         default=None,
         gt=0,
         description="a sample that arrives later after it was due counts as missed; default: one period of `rate`,"
@@ -279,7 +325,7 @@ class OutageOptions(PacedOptions):
         Literal["publisher", "subscriber"], Axis(WORKLOAD, lambda v: f"at the {v}", column="outage_where")
     ] = Field(
         default="subscriber",
-        description="whose node or pod: that of the first publisher, or of the first subscriber",
+        description="whether the node or pod of the first publisher fails, or that of the first subscriber",
     )
     for_s: Annotated[float, Axis(WORKLOAD, lambda v: f"outage of {v:g} s", column="outage_for_s")] = Field(
         default=1, ge=0.1, le=30, description="how long the outage lasts, in seconds"
@@ -291,7 +337,13 @@ class OutageOptions(PacedOptions):
         description="when the outage begins, in seconds after the measured interval does",
     )
     drop_percent: Annotated[
-        float | None, Axis(WORKLOAD, lambda v: f"{v:g} % dropped", column="outage_drop_percent")
+        float | None,
+        Axis(
+            WORKLOAD,
+            lambda v: f"{v:g} % dropped",
+            column="outage_drop_percent",
+            recorded_as="Share of the packets that were lost, each way, if `outage_what` is `lossy`",
+        ),
     ] = Field(
         default=None,
         gt=0,
@@ -349,7 +401,15 @@ class CapacityOptions(Strict):
         default=10, gt=0, description="accepted 99th percentile of the delay in ms; `null`: any delay"
     )
     width_percent: IntervalWidth = INTERVAL_WIDTH
-    max_subscribers: Annotated[int | None, Axis(WORKLOAD, lambda v: f"at most {v:g} subscribers")] = Field(
+    max_subscribers: Annotated[
+        int | None,
+        Axis(
+            WORKLOAD,
+            lambda v: f"at most {v:g} subscribers",
+            recorded_as="Largest number of subscribers that the search could reach, at a constant `rate`; null: it"
+            " searched the highest rate",
+        ),
+    ] = Field(
         default=None,
         ge=2,
         le=MAX_PARTICIPANTS,
@@ -363,7 +423,14 @@ class CapacityOptions(Strict):
         default=MAX_RATE, ge=1, le=MAX_RATE, description="no higher rate is measured (samples per second)"
     )
     latency_at_percent: Annotated[
-        list[CapacityShare], BeforeValidator(as_list), Field(max_length=10), Axis(WORKLOAD, lambda _: "")
+        list[CapacityShare],
+        BeforeValidator(as_list),
+        Field(max_length=10),
+        Axis(
+            WORKLOAD,
+            lambda _: "",
+            recorded_as="Shares of the capacity by the smallest of `loss_percent` at which the delay was measured",
+        ),
     ] = Field(
         default=[10, 50, 90],
         description="shares of the capacity by the smallest `loss_percent` at which the delay is measured",
