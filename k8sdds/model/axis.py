@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
@@ -151,7 +151,9 @@ class Axis:
             if kind in (known, known | None):
                 return known
         if get_origin(kind) is list:
-            return kind
+            (item,) = get_args(kind)
+            # The limits of what users write, which an earlier version may not have had, are no part of the column.
+            return list[get_args(item)[0] if get_origin(item) is Annotated else item]  # type: ignore[misc]
         if isinstance(self.default, int):
             return int
         return str | dict[str, Any] if "dict" in str(kind) else str

@@ -64,6 +64,8 @@ def test_the_headlines_of_dds_come_first() -> None:
 def test_the_schema_has_every_column() -> None:
     schema = TrialRecord.model_json_schema()
     assert list(schema["properties"]) == list(COLUMNS)
+    numbers = {"type": "array", "items": {"type": "number"}}
+    assert schema["properties"]["loss_percent"]["anyOf"][0] == numbers, "without the limits of the option"
 
 
 def test_tests_declare_the_columns_that_others_do_not_have() -> None:
