@@ -29,7 +29,10 @@ Renewed = Callable[[dict[str, Any]], None]
 
 
 class Launches:
-    """The launches of a campaign's trials, with the credentials of its participants."""
+    """The launches of a campaign's trials, with the credentials of its participants.
+
+    `trials` is a view of the planned trials, which includes those that a planner adds later.
+    """
 
     def __init__(
         self, run: RunFolder, trials: Collection[Trial], renewed: Renewed, keyring: Keyring | None = None

@@ -99,7 +99,7 @@ class Campaign:
         self._observer = observer
         self._planner = planner
         self._trials = {trial.trial_id: trial for block in blocks for trial in block.trials}
-        """The planned trials by id, which is a hash of what is measured and takes longer than to look it up."""
+        """The planned trials by id. `Launches` has a view of this dict, so later trials are added in place."""
         self._launches = Launches(run, self._trials.values(), self._credentials_renewed, keyring)
         self._attempts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
