@@ -289,7 +289,8 @@ def _drawing(drawn: Drawn) -> Drawing:
     )
     notes = textwrap.wrap(text, int(4 * _CHARACTERS))
     full = height + 0.1 + _LINE * 1.2 * len(notes)
-    drawing, (ax,) = grid([full], 1, WIDTH + 0.08, left=0.04, right=0.04, head=0.05, foot=0.05)
+    side = 0.04
+    drawing, (ax,) = grid([full], 1, WIDTH + 2 * side, left=side, right=side, head=0.05, foot=0.05)
     ax.set(xlim=(0, WIDTH), ylim=(full, -0.04))
     ax.axis("off")
     _draw_lanes(ax, drawn.columns, height)
