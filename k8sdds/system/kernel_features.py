@@ -234,7 +234,9 @@ def remedy(feature: Feature) -> str:
         return f"sudo modprobe --all {' '.join(unloaded)}"
     if feature.package and (not feature.modules or _failure(feature).endswith("not found")):
         return "run: k8sdds setup"
-    return f"this kernel has no module {feature.modules[0]}; use a network or link that does not need it"
+    return (
+        f"this kernel has no module {feature.modules[0]}; use a network, engine or link that does not need it"
+    )
 
 
 def unloaded_modules(feature: Feature) -> list[str]:

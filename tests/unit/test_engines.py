@@ -10,7 +10,7 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, cluster_modes, find, label_without_engine, with_engines
 from k8sdds.system.errors import InputError
-from k8sdds.system.kernel_features import Capabilities
+from k8sdds.system.kernel_features import Capabilities, Feature, remedy
 from k8sdds.testbeds.lab.plan import make_plan, script
 from k8sdds.testbeds.lab.preflight import _contradiction
 from tests.unit import builders
@@ -133,3 +133,12 @@ def test_doctor_advises_no_other_network_where_an_engine_is_usable() -> None:
     assert of(set())["says"].startswith(
         "cannot run here; not with kernel ESP, which requires strongswan, esp;"
     )
+
+
+def test_the_remedy_for_a_module_that_a_kernel_does_not_have_names_engines() -> None:
+    """A network that requires it can have another engine, and `doctor` refers to this remedy."""
+    missing = Feature("esp", ("k8sdds_no_such_module",), "IPsec in the kernel", "false")
+    expected = (
+        "this kernel has no module k8sdds_no_such_module; use a network, engine or link that does not need it"
+    )
+    assert remedy(missing) == expected
