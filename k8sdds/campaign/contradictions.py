@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from k8sdds import middleware, workloads
 from k8sdds.discovery import SERVER
@@ -19,41 +20,56 @@ from k8sdds.system.cgroups import MIN_QUOTA_US
 from k8sdds.system.errors import InputError
 
 
-def of_cell(cell: Cell) -> list[tuple[str, str]]:
-    """Return the settings of a cell that no machine can apply, each with a remedy."""
+class Contradiction(NamedTuple):
+    """Why a cell cannot be measured on any machine."""
+
+    reason: str
+    remedy: str = ""
+    subject: str = ""
+    """What the reason is about, such as a description of the cell; empty if the reason names it."""
+
+    @property
+    def what(self) -> str:
+        """The subject and the reason, as a message has them."""
+        return f"{self.subject}: {self.reason}" if self.subject else self.reason
+
+
+def of_cell(cell: Cell) -> list[Contradiction]:
+    """Return the settings of a cell that no machine can apply."""
     return [*_network_problems(cell), *_cell_problems(cell)]
 
 
-def _network_problems(cell: Cell) -> Iterator[tuple[str, str]]:
+def _network_problems(cell: Cell) -> Iterator[Contradiction]:
     network = find(cell.network)
     if invalid := network.options_error(cell.datapath_options):
-        yield invalid
+        yield Contradiction(*invalid)
     if network.ipv4_only and "ipv6" in cell.ip_families:
         carrying = names_of(lambda other: not other.ipv4_only)
         remedy = f"set ip_families to [ipv4], or use only networks with IPv6 ({carrying})"
-        yield f"{network.name} carries only IPv4: {network.ipv4_only}", remedy
+        yield Contradiction(f"{network.name} carries only IPv4: {network.ipv4_only}", remedy)
     if cell.policies and not network.policy:
         remedy = f"set policies only in sweeps of networks that do ({names_of(lambda other: other.policy)})"
-        yield f"{network.name} does not enforce NetworkPolicies", remedy
+        yield Contradiction(f"{network.name} does not enforce NetworkPolicies", remedy)
     implementation = middleware.of(cell)
     mtu = network.mtu(cell.datapath_options)
     if implementation and (unfit := implementation.unsupported_mtu(cell, mtu)):
-        yield f"{cell.describe()}: {unfit[0]}", unfit[1]
+        yield Contradiction(*unfit, cell.describe())
     if network.multicast:
         return
     multicast = names_of(lambda other: other.multicast)
     what = f"{network.name} carries no multicast between nodes"
     if cell.transport == "multicast":
-        yield what, f"use multicast only on networks that carry it ({multicast}), or use unicast"
+        remedy = f"use multicast only on networks that carry it ({multicast}), or use unicast"
+        yield Contradiction(what, remedy)
     if cell.discovery == "multicast":
         remedy = f"discover by multicast only on networks that carry it ({multicast}), or by peers"
-        yield f"{what}, so multicast discovery cannot work", remedy
+        yield Contradiction(f"{what}, so multicast discovery cannot work", remedy)
 
 
-def _cell_problems(cell: Cell) -> Iterator[tuple[str, str]]:
+def _cell_problems(cell: Cell) -> Iterator[Contradiction]:
     implementation = middleware.of(cell)
     if reason := unsupported(cell):
-        yield f"{cell.describe()}: {reason}", ""
+        yield Contradiction(reason, subject=cell.describe())
     if implementation is None:
         return
     try:
@@ -62,9 +78,9 @@ def _cell_problems(cell: Cell) -> Iterator[tuple[str, str]]:
         protection = protection_of(cell)
         refused = implementation.unsupported_protection(protection) if protection else None
         if refused:
-            yield f"{cell.describe()}: {refused[0]}", refused[1]
+            yield Contradiction(*refused, cell.describe())
     except InputError as error:
-        yield error.message, error.remedy
+        yield Contradiction(error.message, error.remedy)
 
 
 def unsupported(cell: Cell) -> str | None:

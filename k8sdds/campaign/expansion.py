@@ -283,8 +283,8 @@ def _contradiction(application: Application, cells: Sequence[Cell]) -> str:
     for cell in cells:
         if not is_encrypted_once(application, cell.network, cell.security):
             return f"samples are encrypted once: by {cell.network} or by DDS Security, not by both or by none of them"
-        for what, _ in contradictions.of_cell(cell):
-            return what.removeprefix(f"{cell.describe()}: ")
+        for found in contradictions.of_cell(cell):
+            return found.reason
     return ""
 
 

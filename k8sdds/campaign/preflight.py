@@ -9,7 +9,7 @@ from statistics import fmean
 
 from k8sdds import middleware, workloads
 from k8sdds.campaign import background
-from k8sdds.campaign.contradictions import of_cell
+from k8sdds.campaign.contradictions import Contradiction, of_cell
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.model import schedule_file
 from k8sdds.model.application import ApplicationExperiment
@@ -117,9 +117,8 @@ def _of_cells(expansion: Expansion) -> Iterator[tuple[str, str]]:
     alike: dict[tuple[str, str, str], dict[str, None]] = {}
     for cell in expansion.cells:
         where = expansion.where.get(cell.cell_id, "")
-        for what, remedy in (*of_cell(cell), *_wrong_lengths(cell, expansion.experiment.duration_s)):
-            reason = what.removeprefix(f"{cell.describe()}: ")
-            alike.setdefault((where, reason, remedy), {})[where + what] = None
+        for found in (*of_cell(cell), *_wrong_lengths(cell, expansion.experiment.duration_s)):
+            alike.setdefault((where, found.reason, found.remedy), {})[where + found.what] = None
     for (_, _, remedy), texts in alike.items():
         first, *further = texts
         yield first + (f" (and {count(len(further), 'further cell')})" if further else ""), remedy
@@ -133,30 +132,33 @@ def _searched_alike(cell: Cell) -> str:
     return largest.model_copy(update={"nodes": nodes}).cell_id
 
 
-def _wrong_lengths(cell: Cell, duration_s: float) -> Iterator[tuple[str, str]]:
-    """Yield why trials of this length are too short or too long for a cell, each with a remedy."""
-    for least_s, why in _needed_s(cell):
+def _wrong_lengths(cell: Cell, duration_s: float) -> Iterator[Contradiction]:
+    """Yield why trials of this length are too short or too long for a cell."""
+    for least_s, subject, why in _needed_s(cell):
         if least_s > duration_s:
-            yield why, f"set duration_s (or --duration) to at least {math.ceil(least_s)}"
+            remedy = f"set duration_s (or --duration) to at least {math.ceil(least_s)}"
+            yield Contradiction(why, remedy, subject)
     most_s = workloads.find(cell.test).most_s(cell)
     if most_s < duration_s:
-        yield (
-            f"{cell.describe()}: subscribers log what arrives for at most {most_s:g} s",
+        yield Contradiction(
+            f"subscribers log what arrives for at most {most_s:g} s",
             f"set duration_s (or --duration) to at most {math.floor(most_s)}",
+            cell.describe(),
         )
 
 
-def _needed_s(cell: Cell) -> Iterator[tuple[float, str]]:
-    """Yield lengths that the measured interval of a cell must have, each with the reason."""
+def _needed_s(cell: Cell) -> Iterator[tuple[float, str, str]]:
+    """Yield lengths that the measured interval of a cell must have, each with the subject and the reason."""
     if cell.link.outages:
         first_s = min(outage.span()[1] for outage in cell.link.outages)
         yield (
             first_s,
-            f"{cell.link.describe()}: the first outage ends after {first_s:g} s, later than the measured interval",
+            cell.link.describe(),
+            f"the first outage ends after {first_s:g} s, later than the measured interval",
         )
     least_s = workloads.find(cell.test).least_s(cell)
     options = ", ".join(workloads.find(cell.test).timed_by)
-    yield least_s, f"{cell.describe()}: these options of the test need {least_s:g} s together: {options}"
+    yield least_s, cell.describe(), f"these options of the test need {least_s:g} s together: {options}"
 
 
 def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:

@@ -122,8 +122,8 @@ def test_profiles_of_another_format_are_refused(
     with pytest.raises(InputError, match=f"'{profile}' for {name}") as refused:
         middleware.qos_file(cell(middleware=name, qos=profile))
     assert fitting in refused.value.remedy
-    ((what, _),) = contradictions._cell_problems(cell(middleware=name, qos=profile))
-    assert profile in what
+    (problem,) = contradictions._cell_problems(cell(middleware=name, qos=profile))
+    assert profile in problem.what
 
 
 def test_other_files_next_to_the_profiles_are_not_profiles(
