@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
 from k8sdds.analysis import missing
 from k8sdds.analysis.flows import of_chain, of_flow
-from k8sdds.analysis.statistics import CONFIDENCE, NO_SPREAD, count_bounds, exp, t_interval, t_quantile
+from k8sdds.analysis.statistics import CONFIDENCE, count_bounds, exp, t_interval, t_quantile
 from k8sdds.model.application import Application, Requirement
 from k8sdds.results import tidy
+from k8sdds.results.histograms import RESOLUTION
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.grouping import Row
 
@@ -93,36 +94,52 @@ def judge(requirement: Requirement, trials: Sequence[Row], level: float = LEVEL)
         why = missing.reason(list(trials), metric.name) if trials else "no valid trial"
         longer = missing.extended_s(trials, missing.factor(trials, metric.name))
         return Judgement(requirement, UNDECIDED, None, None, None, 0, None, why or "not measured", longer)
-    log = metric.log and min(values) > 0 and requirement.limit > 0
-    scale = math.log if log else float
+    scale, back = _scale(requirement, values)
     limit, samples = scale(requirement.limit), _samples(requirement, [row for _, row in known])
     center, _, _, spread = t_interval([scale(value) for value in values])
+    # Values in the same range of a histogram differ by as much as its width.
+    spread = max(spread, RESOLUTION / math.sqrt(12)) if spread is not None and scale is math.log else spread
     mean = _Mean(center, spread, len(values), samples / len(values), level)
-    equal = spread is not None and spread <= NO_SPREAD and not samples and not requirement.at_least
-    low, high = (None, None) if equal else mean.bounds()
-    verdict = _verdict(requirement, limit, low, high)
+    low, high = mean.bounds()
+    verdict = _verdict(limit, low, high)
     further: int | None = None
     longer_s: float | None = None
     why = ""
     if verdict == UNDECIDED:
-        further, factor = _further(requirement, limit, mean), _factor(requirement, limit, mean)
+        further, factor = _further(limit, mean), _factor(limit, mean)
         longer_s = missing.extended_s(trials, factor)
         why = "the interval contains the limit"
         why = "one repetition has no interval" if spread is None else why
-        why = "all repetitions give the same number, so their spread is unknown" if equal else why
         why = "too few samples for so small a share" if factor > 1 else why
-    back = exp if log else lambda value: max(value, 0.0)
-    bounds = (None if bound is None else back(bound) for bound in (low, high))
+    bounds = [None if bound is None else back(bound) for bound in (low, high)]
     return Judgement(
         requirement,
         verdict,
         back(mean.center),
-        *metric.possible(back(mean.center), *bounds),
+        *metric.possible(back(mean.center), *(bounds[::-1] if requirement.at_least else bounds)),
         len(values),
         further,
         why,
         longer_s,
     )
+
+
+def _scale(
+    requirement: Requirement, values: Sequence[float]
+) -> tuple[Callable[[float], float], Callable[[float], float]]:
+    """Return the scale on which values must stay below a limit, and the way back.
+
+    A share to reach is a limit of what is missing to 100 %.
+    """
+    if requirement.at_least:
+        return _missing_percent, _missing_percent
+    if METRICS[requirement.metric].log and min(values) > 0 and requirement.limit > 0:
+        return math.log, exp
+    return float, lambda value: max(value, 0.0)
+
+
+def _missing_percent(value: float) -> float:
+    return 100 - value
 
 
 def judge_flows(
@@ -166,11 +183,10 @@ def overall(judgements: Iterable[Judgement]) -> Verdict:
     return NOT_MET if NOT_MET in verdicts else UNDECIDED if UNDECIDED in verdicts else MET
 
 
-def _verdict(requirement: Requirement, limit: float, low: float | None, high: float | None) -> Verdict:
+def _verdict(limit: float, low: float | None, high: float | None) -> Verdict:
     if low is None or high is None:
         return UNDECIDED
-    within, beyond = (low >= limit, high < limit) if requirement.at_least else (high <= limit, low > limit)
-    return MET if within else NOT_MET if beyond else UNDECIDED
+    return MET if high <= limit else NOT_MET if low > limit else UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -198,34 +214,46 @@ class _Mean:
         low, high = self.center - half, self.center + half
         if self.samples:
             percent = 100 / (self.samples * n)
-            fewest, most = count_bounds(self.center / percent, self.level)
+            fewest, most = count_bounds(max(self.center, 0.0) / percent, self.level)
             low, high = min(low, fewest * percent), max(high, most * percent)
         return low, high
 
 
-def _further(requirement: Requirement, limit: float, mean: _Mean) -> int | None:
+def _further(limit: float, mean: _Mean) -> int | None:
     """Return how many further repetitions decide if mean and spread stay as they are."""
     candidates = (*range(1, 50), *range(50, MAX_FURTHER + 1, 10))
-    decide = (more for more in candidates if _verdict(requirement, limit, *mean.bounds(more)) != UNDECIDED)
+    decide = (more for more in candidates if _verdict(limit, *mean.bounds(more)) != UNDECIDED)
     return next(decide, None) if mean.spread is not None else None
 
 
-def _factor(requirement: Requirement, limit: float, mean: _Mean) -> float:
-    """Return how many times as many samples decide about a share that is the same in all repetitions."""
+def _factor(limit: float, mean: _Mean) -> float:
+    """Return how many times as many samples decide about a share; 1 if its spread needs further repetitions, too."""
+    if mean.spread is not None and _verdict(limit, *replace(mean, samples=0.0).bounds()) == UNDECIDED:
+        return 1.0
     factor = 1.0
     while factor < MAX_FURTHER:
         longer = replace(mean, spread=0.0, samples=factor * mean.samples)
-        if _verdict(requirement, limit, *longer.bounds()) != UNDECIDED:
+        if _verdict(limit, *longer.bounds()) != UNDECIDED:
             return factor
         factor *= 1.05
     return math.inf
 
 
 def _samples(requirement: Requirement, trials: Sequence[Row]) -> float:
-    """Return the number of samples of which a requirement limits a share; 0 if it limits something else."""
-    if requirement.at_least or METRICS[requirement.metric].unit != "%":
+    """Return the number of samples of which a requirement limits a share; 0 if it limits something else.
+
+    Publishers that sent every sample reached their rate: that of a flow with few samples needs no more of them.
+    """
+    if requirement.at_least:
+        counts = [row.get("scheduled") or row.get("sent") or 0 for row in trials]
+        return math.fsum(counts) if any(row[requirement.metric] < 100 for row in trials) else 0
+    if METRICS[requirement.metric].unit != "%":
         return 0
-    return math.fsum((row.get("sent") or 0) * (row.get("subscribers") or 1) for row in trials)
+    return math.fsum(
+        (row.get("sent") or 0) * (row.get("subscribers") or 1)
+        or (row.get("received") or 0) + (row.get("lost") or 0)
+        for row in trials
+    )
 
 
 def zero_share_percent(level: float) -> float:

@@ -21,6 +21,9 @@ VALUES_BEYOND = 10
 """A percentile is known if at least this many episodes of values are above it, or values where their order is unknown;
 otherwise it would be the value of a few stalls or outliers. k8sdds-perftest uses the same number."""
 
+RESOLUTION = 1 / 1024
+"""Largest width of a range of values above 1 µs, relative to its values: the ranges have three digits."""
+
 NOTHING_ARRIVED = "no sample arrived"
 """Why times are null if a subscriber got no sample: the mean of the others would be too low."""
 

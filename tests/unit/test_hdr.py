@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from k8sdds.results import hdr
+from k8sdds.results.histograms import RESOLUTION
 
 RECORDED = Path(__file__).parent / "recorded"
 PERCENTS = [0, 1, 50, 90, 99, 99.9, 99.99, 100]
@@ -59,6 +60,13 @@ def test_any_values_agree_in_both_directions(first, second, digits, lowest) -> N
         assert ours.above(value) == sum(one.counts[one.get_counts_array_index(value) + 1 :])
     agree(hdr.decode(hdr.encode(first)), HdrHistogram.decode(hdr.encode(first)))
     assert HdrHistogram.decode(hdr.encode(first)).get_total_count() == sum(first.values())
+
+
+def test_ranges_are_as_wide_as_stated() -> None:
+    found = hdr.decode(
+        hdr.encode(dict.fromkeys((1024, 2047, 2048, 4095, 123_456, 1 << 30, 99_999_999_999), 1))
+    )
+    assert max(found.widths / found.lows) == RESOLUTION
 
 
 def encoded(data: bytes, highest: int = 100_000_000_000, digits: int = 3, size: int | None = None) -> str:

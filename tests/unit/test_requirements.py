@@ -10,7 +10,7 @@ import pytest
 
 from k8sdds.analysis.requirements import corrected_level, judge, overall
 from k8sdds.model.application import Flow, Requirement
-from k8sdds.results.histograms import NOTHING_ARRIVED
+from k8sdds.results.histograms import NOTHING_ARRIVED, RESOLUTION
 
 LIMIT = Requirement("camera", "delay_p90_us", 1000.0, text="p90 delay <= 1 ms")
 LOSS = Requirement("camera", "lost_percent", 1.0, text="loss <= 1 %")
@@ -76,13 +76,60 @@ def test_no_loss_in_few_samples_is_no_proof() -> None:
     assert judge(LOSS, rows("lost_percent", [5, 5.1, 4.9])).verdict == "not met"
 
 
-def test_equal_numbers_have_an_unknown_spread() -> None:
-    """Values have three digits: two near the limit are equal by chance more often than a strict level allows."""
-    for values in ([995, 995], [1005, 1005], [500, 500, 500]):
+def test_equal_times_differ_by_as_much_as_their_digits_hide() -> None:
+    """Two values near the limit are equal by chance more often than a strict level allows."""
+    for values, verdict in (([500, 500, 500], "met"), ([2000, 2000], "not met"), ([995, 995], "met")):
         found = judge(LIMIT, rows("delay_p90_us", values))
-        assert (found.verdict, found.low, found.further) == ("undecided", None, 1)
-        assert found.why == "all repetitions give the same number, so their spread is unknown"
-    assert judge(RATE, rows("achieved_rate_percent", [100, 100])).verdict == "met", "all was sent"
+        assert found.verdict == verdict and found.low and found.high
+        assert found.low < values[0] < found.high < 1.003 * found.low
+    for values in ([995, 995], [1005, 1005], [999, 999, 999]):
+        found = judge(LIMIT, rows("delay_p90_us", values), level=0.05 / 32)
+        assert found.verdict == "undecided" and found.further
+        more = values + values[:1] * found.further
+        assert judge(LIMIT, rows("delay_p90_us", more), level=0.05 / 32).verdict != "undecided"
+
+
+@pytest.mark.parametrize("level", [0.05, 0.05 / 32])
+@pytest.mark.parametrize("spread", [0.5, 3, 50])
+def test_a_wrong_verdict_about_rounded_times_is_rare(level: float, spread: float) -> None:
+    """Times with three digits whose spread is so many of their steps, at most one step beyond the limit."""
+    chance = np.random.default_rng(5)
+    answers, step = 1000, RESOLUTION * 1000
+    wrong = 0
+    for beyond in chance.uniform(0, step, answers):
+        true = 1000 + beyond + chance.normal(0, spread * step, 2)
+        wrong += (
+            judge(LIMIT, rows("delay_p90_us", list(step * np.round(true / step))), level).verdict == "met"
+        )
+    assert wrong <= level * answers + 4 * math.sqrt(level * answers)
+
+
+def test_a_rate_is_judged_by_what_was_not_sent() -> None:
+    """With as many missing samples in all repetitions, the t interval has no width."""
+    assert judge(RATE, rows("achieved_rate_percent", [100, 100], sent=20)).verdict == "met", "all was sent"
+    for value in (97.9, 98.1):
+        found = judge(RATE, rows("achieved_rate_percent", [value] * 2, sent=1000))
+        assert found.low and found.high and found.low < 98 < found.high
+        assert (found.verdict, found.why) == ("undecided", "too few samples for so small a share")
+    assert judge(RATE, rows("achieved_rate_percent", [97, 97], sent=10_000)).verdict == "not met"
+    assert judge(RATE, rows("achieved_rate_percent", [99, 99], sent=10_000)).verdict == "met"
+
+
+def test_unequal_losses_need_further_repetitions_not_longer_trials() -> None:
+    loss = Requirement("camera", "lost_percent", 0.05)
+    trials = [row | {"duration_s": 10} for row in rows("lost_percent", [0, 0.1, 0.05, 0.02, 0.03])]
+    found = judge(loss, trials)
+    assert (found.verdict, found.further, found.longer_s) == ("undecided", 37, None)
+    assert found.why == "the interval contains the limit"
+    equal = judge(loss, [row | {"lost_percent": 0.04} for row in trials])
+    assert equal.verdict == "undecided" and equal.longer_s and equal.longer_s > 10
+
+
+def test_losses_without_the_number_of_sent_samples_are_shares_of_what_is_known() -> None:
+    known = {"lost_percent": 0.01, "subscribers": 1}
+    counted = [known | {"sent": None, "received": 9_999, "lost": 1}] * 3
+    sent = [known | {"sent": 10_000}] * 3
+    assert judge(LOSS, counted) == judge(LOSS, sent) and judge(LOSS, sent).verdict == "met"
 
 
 @pytest.mark.parametrize(("limit", "further"), [(0.02, 3), (0.005, 6)])
