@@ -8,7 +8,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from k8sdds import links
 from k8sdds.analysis import missing
@@ -50,6 +50,7 @@ DEFINITIONS = {"network_label": "network_options", "security": "security_options
 """Columns with labels, and those with what a label stands for, which can differ between run folders."""
 MAX_COMBINATIONS = 20_000
 
+_Value = TypeVar("_Value")
 _Entry = tuple[Flow, tuple[str, ...], Row]
 """A trial of a flow with the values of its choices as text, in the order of `CHOSEN`."""
 
@@ -343,24 +344,30 @@ def _of_one_definition(rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]
     """Return the trials with the most frequent definition of each label, and note each label with others."""
     kept = list(rows)
     for label, options in DEFINITIONS.items():
-        frequencies: dict[str, Counter[str]] = defaultdict(Counter)
+        found: dict[str, list[tuple[str, Row]]] = defaultdict(list)
         for _, _, row in kept:
-            frequencies[str(row[label])][row.get(options) or "{}"] += 1
-        usual = {name: counts.most_common(1)[0][0] for name, counts in frequencies.items()}
+            found[str(row[label])].append((row.get(options) or "{}", row))
+        usual = {name: _usual(own) for name, own in found.items()}
         kept = [entry for entry in kept if (entry[2].get(options) or "{}") == usual[str(entry[2][label])]]
         notes += [
             f"{count(left_out, 'trial')} of {name} left out: most others have {options} {usual[name]}"
-            for name, counts in frequencies.items()
-            if (left_out := counts.total() - counts[usual[name]])
+            for name, own in found.items()
+            if (left_out := sum(value != usual[name] for value, _ in own))
         ]
     return kept
+
+
+def _usual(found: Sequence[tuple[_Value, Row]]) -> _Value:
+    """Return the most frequent value of the valid trials, or of the others if none is valid."""
+    valid = [value for value, row in found if row["valid"]]
+    return Counter(valid or [value for value, _ in found]).most_common(1)[0][0]
 
 
 def _of_one_environment(rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:
     """Return the trials of the most frequent environment, and note if there are others."""
     environments = [_environment(row) for _, _, row in rows]
-    (usual, _), *others = Counter(environments).most_common()
-    for other, n in others:
+    usual = _usual([(own, row) for own, (_, _, row) in zip(environments, rows, strict=True)])
+    for other, n in Counter(own for own in environments if own != usual).most_common():
         differing = [
             f"{name} ({theirs or 'usual'}, not {ours or 'usual'})"
             for name, theirs, ours in zip(ENVIRONMENT, other, usual, strict=True)
@@ -390,7 +397,9 @@ def _of_one_background(application: Application, rows: Sequence[_Entry], notes: 
                 backgrounds[_background(application, flow, entry[2])].append(entry)
         if not backgrounds:
             continue
-        found = max(backgrounds, key=lambda text: (text == OTHER_FLOWS, len(backgrounds[text])))
+        # That nothing is valid next to the other flows is a result, too.
+        usual = _usual([(text, row) for text, own in backgrounds.items() for _, _, row in own])
+        found = OTHER_FLOWS if OTHER_FLOWS in backgrounds else usual
         kept += backgrounds[found]
         if found != OTHER_FLOWS:
             what = "nothing" if found == "none" else "another background"

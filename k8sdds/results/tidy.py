@@ -113,13 +113,14 @@ def _without(row: Row, reasons: Mapping[str, str]) -> Row:
 
 
 def without_valid(rows: Iterable[Row]) -> list[Row]:
-    """Return the attempts of trials that have no valid one, except those whose reason does not count (`Reason.counts`).
+    """Return the last attempt of each trial that has no valid one, of those whose reason counts (`Reason.counts`).
 
     They show that a trial does not work. The other attempts show nothing about it.
     """
     measured = [row for row in rows if not row["profiled"]]
     valid = {row["trial_id"] for row in measured if row["valid"]}
-    return [row for row in measured if row["trial_id"] not in valid and Reason.read(row["reason"]).counts]
+    invalid = (row for row in measured if row["trial_id"] not in valid)
+    return list({row["trial_id"]: row for row in invalid if Reason.read(row["reason"]).counts}.values())
 
 
 def is_unfinished_or_silent(metric: str, reason: str) -> bool:

@@ -28,6 +28,7 @@ from k8sdds.model.application import Requirement
 from k8sdds.model.link_choice import LinkChoice
 from k8sdds.recommend import evidence, files, results, values
 from k8sdds.recommend.answer import Answer, answer, of_run
+from k8sdds.recommend.evidence import Evidence
 from k8sdds.recommend.next_step import next_step
 from k8sdds.results.record import TrialRecord
 from k8sdds.system import yaml_text
@@ -147,6 +148,33 @@ def test_a_configuration_with_a_trial_without_a_valid_attempt_is_not_recommended
     # An interrupted attempt shows nothing of its trial.
     run = rewritten(run, [row for row in records if row["reason"] != lost[0]["reason"]])
     assert verdicts() == {"flannel-hostgw": "met", "weavenet": "met"}
+
+
+def test_attempts_without_a_result_do_not_decide_what_is_usual(tmp_path: Path) -> None:
+    """In another environment, four trials have three invalid attempts each."""
+    robot = application(
+        choices={
+            "networks": "weavenet",
+            "receive_mode": "listener",
+            "middleware": "cyclonedds",
+            "transport": "unicast",
+        }
+    )
+    runs = [folder(tmp_path / name, applications.experiment(robot)) for name in ("valid", "invalid")]
+    own, other = (run.attempts() for run in runs)
+    assert len(own) < 12
+    other = [row | {"instances": 3, "valid": False} for row in other[:4]]
+    lost = [row | {"reason": f"lost-samples: {n}"} for n in range(3) for row in other]
+    rewritten(runs[1], lost)
+
+    def left(names: list[str]) -> Evidence:
+        return evidence.of_folders(robot, [str(tmp_path / name) for name in names])
+
+    for mixed in (left(["valid", "invalid"]), left(["invalid", "valid"])):
+        assert mixed.trials == len(own) and not any(option.rejected for option in mixed.options)
+        assert [note.partition(", with")[0] for note in mixed.notes] == ["4 trials left out"]
+    option, *_ = left(["invalid"]).options
+    assert option.rejected["camera"]["reason"] == "lost-samples: 2"
 
 
 def test_a_folder_that_is_named_twice_counts_once(tmp_path: Path) -> None:
