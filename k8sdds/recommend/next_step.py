@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from k8sdds.analysis.requirements import MET, NOT_MET
+from k8sdds.analysis import missing
+from k8sdds.analysis.requirements import MAX_FURTHER, MET, NOT_MET, UNDECIDED, rows_of
 from k8sdds.campaign import preflight, racing, trial_length
 from k8sdds.model.application import Application
 from k8sdds.recommend.answer import Answer, Ranked
@@ -68,17 +69,34 @@ def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, st
     if not wanted and best.option.rejected and evidence.command:
         what = "To decide it, measure the trials without a valid attempt again"
         return what, shlex.join(["k8sdds", "run", "--resume", *evidence.folders, "--retry-failed"])
-    if not wanted and all(best.option.trials.values()):
-        what = (
-            "A mean is so close to its limit that 1,000 repetitions would not decide it: change the limit or allow more"
-            " choices, and measure again"
-        )
+    if not wanted:
+        what = _obstacle(best) or what
     if 2 * evidence.disturbed > evidence.trials:
         what = (
             f"Stop other work on these machines, which disturbed {evidence.disturbed} of {evidence.trials} trials."
             f" {what}"
         )
     return what, _changed(again, options)
+
+
+def _obstacle(best: Ranked) -> str:
+    """Return what to do if neither longer trials nor further repetitions decide; empty if flows were not measured."""
+    option = best.option
+    if option.rejected:
+        return f"To decide it, measure {option.describe()} again: a trial of it has no valid attempt"
+    undecided = [each for each in best.judgements if each.verdict == UNDECIDED]
+    for each in undecided:
+        rows, metric = list(rows_of(each.requirement, option.trials)), each.requirement.metric
+        if each.value is None and missing.reason(rows, metric):
+            return (
+                f"To decide about {each.requirement.describe()} ({each.why}), {missing.remedy(rows, metric)}"
+            )
+    if all(option.trials.values()) and any(each.value is not None for each in undecided):
+        return (
+            f"A mean is so close to its limit that {MAX_FURTHER:,} repetitions would not decide it: change the limit or"
+            " allow more choices, and measure again"
+        )
+    return ""
 
 
 def _changed(command: Sequence[str], options: Sequence[str] = ()) -> str:

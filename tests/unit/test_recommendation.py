@@ -143,8 +143,15 @@ def test_a_configuration_with_a_trial_without_a_valid_attempt_is_not_recommended
     texts = [row[0].small for table in results.tables(found()) for row in table.rows]
     assert "camera: a trial without a valid attempt (lost-samples: 214 of 9000)" in texts
     run = rewritten(run, [row for row in records if row["network"] == "flannel-hostgw"])
-    retry = f"k8sdds run --resume {run.path} --retry-failed"
-    assert of_folders or next_step(found(), None)[1] == retry
+    again = (
+        f"To decide it, measure {found().ranked[0].option.describe()} again: a trial of it has no valid attempt",
+        "k8sdds recommend robot",
+    )
+    retry = (
+        "To decide it, measure the trials without a valid attempt again",
+        f"k8sdds run --resume {run.path} --retry-failed",
+    )
+    assert next_step(found(), None) == (again if of_folders else retry)
     # An interrupted attempt shows nothing of its trial.
     run = rewritten(run, [row for row in records if row["reason"] != lost[0]["reason"]])
     assert verdicts() == {"flannel-hostgw": "met", "weavenet": "met"}
@@ -260,6 +267,26 @@ def test_trials_that_are_too_short_lead_to_longer_ones_not_to_more(tmp_path: Pat
     assert next_step(found, None) == (
         "To decide it, measure trials of 16 s (about 17 min)",
         "k8sdds recommend robot.yaml --duration 16",
+    )
+
+
+def test_a_percentile_that_one_repetition_lost_is_not_called_close_to_its_limit(tmp_path: Path) -> None:
+    reason = "60 of 100 values above it are missing"
+    robot = application(
+        choices={"networks": "weavenet", "receive_mode": "listener", "middleware": "cyclonedds"}
+    )
+    experiment = applications.experiment(robot)
+    run = folder(tmp_path / "run", experiment)
+    records = run.attempts()
+    for row in records:
+        if row["repetition"] == 0:
+            row |= {"delay_p90_us": None, "delay_count": 9000, "missing": {"delay_p90_us": reason}}
+    found = answer(evidence.of_own_run(rewritten(run, records), experiment))
+    assert found.verdict == "undecided"
+    what, _ = next_step(found, None)
+    assert what == (
+        f"To decide about camera: p90 delay <= 10 ms ({reason}), lower the rate, so that fewer"
+        " values are missing"
     )
 
 
