@@ -157,6 +157,9 @@ def lead(answer: Answer) -> list[str]:
                 f"It is undecided whether a configuration meets all requirements of {application.name}.",
                 f"The most promising is {name}, measured in {measured}.",
             ]
+    if rejected := _rejected(best):
+        whys = "; ".join(f"{flow}: {why}" for flow, why in _by_flow(best, rejected))
+        sentences.append(f"It is undecided at best, because of {whys}.")
     if best.level is not None:
         scale, unit = values.cost_unit(application.optimize)
         unknown = ", no interval" if None in best.level.interval() else ""
@@ -274,7 +277,7 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
                 more = f"; {formats.count(each.further, 'more repetition')}" if each.further else ""
                 more = f"; measure trials of {each.longer_s:g} s" if each.longer_s else more
                 measured = replace(measured, small=f"undecided: {each.why}{more}")
-            elif each.verdict == NOT_MET or each.value is None:
+            else:
                 measured = replace(measured, small=each.why)
             sign = _SIGNS[each.verdict] if each in best.judgements else _NO_SIGN
             rows.append([replace(sign, text=where), Cell(each.requirement.text), measured, Cell(str(each.n))])
@@ -297,13 +300,8 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
         flow: reason if each.option.trials[flow] else f"no valid trial ({reason})"
         for flow, reason in each.option.failed.items()
     }
-    rejected = {
-        flow: f"a trial without a valid attempt ({row['reason']})"
-        for flow, row in each.option.rejected.items()
-        if flow not in reasons
-    }
     failing += [f"fails {flow}: {reason}" for flow, reason in _by_flow(each, reasons)]
-    failing += [f"{flow}: {reason}" for flow, reason in _by_flow(each, rejected)]
+    failing += [f"{flow}: {reason}" for flow, reason in _by_flow(each, _rejected(each))]
     name = each.option.describe(answer.evidence.varied) or each.option.describe()
     against = "" if each is answer.recommended else values.percent(each.against, each.bounds)
     against += ", tied" if None not in each.bounds and each.tied else ""
@@ -313,6 +311,15 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
         Cell(values.level(each.level, scale)),
         Cell(against),
     ]
+
+
+def _rejected(each: Ranked) -> dict[str, str]:
+    """Return why a configuration is undecided at best, by flow with a trial without a valid attempt."""
+    return {
+        flow: f"a trial without a valid attempt ({row['reason']})"
+        for flow, row in each.option.rejected.items()
+        if flow not in each.option.failed
+    }
 
 
 def _by_flow(each: Ranked, reasons: Mapping[str, str]) -> Iterable[tuple[str, str]]:
@@ -385,6 +392,7 @@ def _option(each: Ranked | None) -> dict[str, Any] | None:
         "choices": dict(each.option.choices), "verdict": each.verdict, "cost": each.cost, "cost_low": cost_low,
         "cost_high": cost_high, "ratio_to_recommended": each.against.ratio if each.against else None, "ci_low": low,
         "ci_high": high, "tied": each.tied, "repetitions": each.option.repetitions, "failed": dict(each.option.failed),
+        "rejected": _rejected(each),
         "requirements": [
             _judgement(j)
             | {
@@ -420,6 +428,7 @@ def _csv_rows(answer: Answer) -> list[dict[str, Any]]:
             "flow": judgement.requirement.where, "requirement": own["text"], "requirement_verdict": own["verdict"],
             "score": each.cost, "against_recommended": option["ratio_to_recommended"],
             "against_low": option["ci_low"], "against_high": option["ci_high"], "tied": each.tied,
+            "why": "; ".join(filter(None, (own["why"], option["rejected"].get(own["flow"])))),
         }
         for place, each in enumerate(answer.ranked, start=1)
         for option in [_option(each) or {}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import random
 import re
@@ -141,8 +142,14 @@ def test_a_configuration_with_a_trial_without_a_valid_attempt_is_not_recommended
     run = rewritten(run, records)
     assert verdicts() == {"flannel-hostgw": "undecided", "weavenet": "met"}
     texts = [row[0].small for table in results.tables(found()) for row in table.rows]
-    assert "camera: a trial without a valid attempt (lost-samples: 214 of 9000)" in texts
+    why = "a trial without a valid attempt (lost-samples: 214 of 9000)"
+    assert f"camera: {why}" in texts
+    assert [each["rejected"] for each in results.data(found())["configurations"]] == [{}, {"camera": why}]
+    results.write(found(), tmp_path / "out")
+    lines = list(csv.DictReader((tmp_path / "out" / "recommendation.csv").read_text().splitlines()))
+    assert {(line["verdict"], line["why"]) for line in lines} == {("met", ""), ("undecided", why)}
     run = rewritten(run, [row for row in records if row["network"] == "flannel-hostgw"])
+    assert f"It is undecided at best, because of camera: {why}." in results.lead(found())
     again = (
         f"To decide it, measure {found().ranked[0].option.describe()} again: a trial of it has no valid attempt",
         "k8sdds recommend robot",
@@ -336,7 +343,9 @@ def test_one_repetition_shows_no_difference_and_none_is_claimed(tmp_path: Path) 
     found = answer(evidence.of_own_run(folder(tmp_path / "run", experiment), experiment))
     text = " ".join(results.lead(found))
     assert "% of one core, no interval." in text and "(too few repetitions for a test)" in text
-    _, worth, ranking = results.tables(found)
+    required, worth, ranking = results.tables(found)
+    reason = "one repetition has no interval"
+    assert [row[2].small for row in required.rows if row[1].text == "p50 delay"] == [reason]
     assert all(row[1].text.endswith(", no interval") for row in worth.rows)
     assert [row[2].text.endswith(", no interval") for row in ranking.rows] == [False] + [True] * (
         len(ranking.rows) - 1
