@@ -204,6 +204,13 @@ def configuration(state: DesiredState) -> str:
         # The API server is also reached through a forwarded local port.
         "apiServer": {"certSANs": ["127.0.0.1", "localhost", *state.addresses(node.name)]},
     }
+    documents = (init, cluster, _kubelet(state), _kube_proxy(state))
+    return "---\n".join(json.dumps(document, indent=1) + "\n" for document in documents)
+
+
+def _kubelet(state: DesiredState) -> dict[str, Any]:
+    """Return the settings of all kubelets."""
+    kubernetes = state.profile.kubernetes
     kubelet: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -212,28 +219,34 @@ def configuration(state: DesiredState) -> str:
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
     }
-    facts = state.facts.values()
-    if has_argument_lists(kubernetes) and any(machine.values.get("cgroup") == "1" for machine in facts):
+    if has_argument_lists(kubernetes) and _has_machine(state, "cgroup", "1"):
         kubelet["failCgroupV1"] = False
-    kube_proxy: dict[str, Any] = {
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-        "kind": "KubeProxyConfiguration",
-        "mode": kubernetes.kube_proxy,
-    }
-    is_local = state.profile.provider == "local"
-    if is_local:
+    if state.profile.provider == "local":
         # Local nodes share this machine's disk, so thresholds in percent of its size do not fit them.
         kubelet["evictionHard"] = EVICTION
         # Local nodes share this machine's inotify instances, of which the kubelet needs one for each of these.
         kubelet["volumePluginDir"] = NO_FOLDER
         if kubernetes.minor in RELOADS_CERTIFICATE_IN_MINORS:
             kubelet["featureGates"] = {"ReloadKubeletServerCertificateFile": False}
-    if is_local or any(machine.values.get("conntrack") == "fixed" for machine in facts):
+    return kubelet
+
+
+def _kube_proxy(state: DesiredState) -> dict[str, Any]:
+    """Return the settings of kube-proxy."""
+    kube_proxy: dict[str, Any] = {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": state.profile.kubernetes.kube_proxy,
+    }
+    if state.profile.provider == "local" or _has_machine(state, "conntrack", "fixed"):
         # kube-proxy would exit because nf_conntrack_max is read-only outside the first network namespace.
         kube_proxy["conntrack"] = {"maxPerCore": 0}
-    return "---\n".join(
-        json.dumps(document, indent=1) + "\n" for document in (init, cluster, kubelet, kube_proxy)
-    )
+    return kube_proxy
+
+
+def _has_machine(state: DesiredState, fact: str, value: str) -> bool:
+    """Return whether a fact of any machine has this value."""
+    return any(machine.values.get(fact) == value for machine in state.facts.values())
 
 
 def node_registration(state: DesiredState, node: Node) -> dict[str, Any]:
