@@ -60,8 +60,9 @@ def test_a_stall_of_the_publisher_counts_in_every_delay_and_shifts_nothing(perft
     delays = histograms.read(tmp_path, ["one_way"])
     assert delays.total == subscriber.k8sdds["received"] == rate
     assert delays.maximum > STALL_S * 1e9 - 2e9 / rate
-    # The stall is one episode of delays that only it causes.
-    assert histograms.episodes(tmp_path, ["one_way"], {"half": STALL_S / 2 * 1e6}) == {"half": 1}
+    # The stall is one episode for all samples that it delays. A pause while they are sent can begin another one.
+    found = histograms.episodes(tmp_path, ["one_way"], {"half": STALL_S / 2 * 1e6})
+    assert found is not None and 1 <= found["half"] <= longer_than(delays, STALL_S / 2) / 10
     # The samples that became due during the stall waited for its rest. A shifted schedule would have one such sample.
     for share in (0.25, 0.5, 0.75):
         assert longer_than(delays, share * STALL_S) >= (1 - share) * STALL_S * rate - 2

@@ -185,7 +185,7 @@ def test_tables_of_other_pages_are_sorted_and_filtered(browser, tmp_path):
     assert [row[0] for row in shown_rows(browser, shown)] == ["weavenet, 1 KiB"]
     assert console(browser) == []
     browser.execute_script(INJECTED)
-    assert browser.title == "t" and browser.get_log("browser")
+    assert browser.title == "h: s" and browser.get_log("browser")
 
 
 def test_points_of_the_interactive_figure_link_to_their_trials(browser, reports):
