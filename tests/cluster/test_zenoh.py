@@ -23,7 +23,7 @@ def test_samples_take_the_network_between_peers_and_through_the_router(
 ) -> None:
     text = experiment(SWEEPS, baseline="flannel-vxlan")
     attempts = measured(one_machine.k8sdds, tmp_path, text, "--testbed", one_machine.name)
-    assert {attempt["discovery"] for attempt in attempts} == {"peers", "server"}
+    assert sorted(attempt["discovery"] == "server" for attempt in attempts) == [False, True]
     for attempt in attempts:
         assert attempt["received"] == attempt["sent"] > 0
         assert "carried by flannel.1" in attempt["network_proof"]
