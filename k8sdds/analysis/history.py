@@ -30,6 +30,7 @@ from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
 from k8sdds.system.grouping import Row, by_columns
+from k8sdds.system.numbers import count
 from k8sdds.workloads import HEADLINES
 
 FALSE_ALARMS = 0.01
@@ -74,7 +75,7 @@ class Redefined:
 
     def describe(self) -> str:
         """Return the metric, the number of runs and how they define it, for a message."""
-        runs = f"{len(self.folders)} run{'' if len(self.folders) == 1 else 's'}"
+        runs = count(len(self.folders), "run")
         return f"{METRICS[self.quantity].title} of {runs} ({self.describe_definition()})"
 
     def describe_definition(self) -> str:

@@ -73,7 +73,7 @@ def start(
     data = _campaign_json(expansion.experiment, testbed, blocks, trials, session, name, seed)
     data |= _program_facts(every, testbed.name)
     data |= _security_facts(every, keyring) if keyring else {}
-    run = RunFolder.create(folder, data, *copies(expansion))
+    run = RunFolder.create(folder, data, *run_folder_files(expansion))
     run.append_event("started")
     repeated = expansion.experiment.repeat_disturbed
     return Campaign(run, testbed, blocks, observer, planner_of(expansion), repeated, keyring=keyring)
@@ -205,7 +205,7 @@ def _security_facts(trials: Sequence[Trial], keyring: Keyring) -> dict[str, Any]
     }
 
 
-def copies(expansion: Expansion) -> tuple[str, dict[str, bytes]]:
+def run_folder_files(expansion: Expansion) -> tuple[str, dict[str, bytes]]:
     """Return the resolved experiment of a run folder as YAML, and the user's files there that it names.
 
     Raises InputError if a schedule has changed.

@@ -33,14 +33,14 @@ def findings(found: History, relative: bool) -> Findings:
 
     return Findings(
         "history", "History", f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}",
-        _lead(every, runs), [_table(every, relative)], [*_redefined(found), *_NOTES], _data(found), every,
+        _lead(every, runs), [_table(every, relative)], [*_redefined(found), *_NOTES], _data(found, every), every,
         COLUMNS, draw, {".xml": _junit(every, names), ".prom": _openmetrics(every)},
     )  # fmt: skip
 
 
-def _data(found: History) -> dict[str, Any]:
+def _data(found: History, every: Sequence[Row]) -> dict[str, Any]:
     series = []
-    for row, one in zip(found.rows(), found.series, strict=True):
+    for row, one in zip(every, found.series, strict=True):
         means = one.means(found.runs)
         series.append({name: row[name] for name in COLUMNS} | {
             "values": [{"folder": run.folder, "value": value} for run, value in means],

@@ -35,7 +35,7 @@ def experiment(*sweeps: dict[str, Any], **keys: Any) -> Experiment:
 
 def written_run(of: Expansion, folder: Path) -> Path:
     """Write the files of the user and the experiment as into a run folder; return the folder."""
-    experiment, files = start.copies(of)
+    experiment, files = start.run_folder_files(of)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)

@@ -348,7 +348,7 @@ def test_the_run_folder_has_the_files_and_gives_the_same_cells(tmp_path: Path) -
     original = expansion(tmp_path / "a")
     folder = tmp_path / "run"
     plan = {"schema": SCHEMA} | plan_json([Block(0, tuple(original.trials("lab")))])
-    run = RunFolder.create(folder, plan, *start.copies(original))
+    run = RunFolder.create(folder, plan, *start.run_folder_files(original))
     (tmp_path / "a" / "delays.txt").unlink()
     copied = expand(experiments.load(str(folder / "experiment.yaml")))
     assert [each.cell_id for each in copied.cells] == [each.cell_id for each in original.cells]

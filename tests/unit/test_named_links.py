@@ -180,7 +180,7 @@ def test_the_run_folder_does_not_need_the_file_of_a_link(tmp_path: Path) -> None
         ["long-cable", {"like": str(tmp_path / "mine.yaml"), "nodes": "publishers"}],
     ):
         original = expand(experiment(link))  # type: ignore[arg-type]
-        text, _ = start.copies(original)
+        text, _ = start.run_folder_files(original)
         (tmp_path / "experiment.yaml").write_text(text)
         assert "like" not in text and str(tmp_path) not in text
         assert expand(experiments.load(str(tmp_path / "experiment.yaml"))).cells == original.cells

@@ -237,7 +237,7 @@ def test_files_of_equal_content_are_all_copied(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("camera.txt", "[camera.txt, same.txt]")
     (tmp_path / "same.txt").write_text(TWO_SIZES)
     original = expansion(tmp_path, text)
-    copied, files = start.copies(original)
+    copied, files = start.run_folder_files(original)
     assert len(original.cells) == 1
     (sweep,) = yaml.safe_load(copied)["sweeps"]
     assert set(sweep["schedule"]) == {name for name in files if name.startswith("schedules/")}
@@ -247,7 +247,7 @@ def test_a_file_that_changes_while_networks_are_built_is_refused(tmp_path: Path)
     original = expansion(tmp_path)
     (tmp_path / "camera.txt").write_text(TWO_SIZES + "# changed\n")
     with pytest.raises(InputError, match="another content than when the experiment was read"):
-        start.copies(original)
+        start.run_folder_files(original)
 
 
 def test_only_publishers_read_the_file(tmp_path: Path) -> None:
