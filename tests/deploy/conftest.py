@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import yaml
 
 from k8sdds import nodes, versions
+from k8sdds.deploy import api_access
 from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.system.files import write_atomically
 from k8sdds.system.ssh import Target
 from tests.clusters import run
 from tests.deploy.registries import await_port
@@ -180,12 +181,9 @@ class Site:
     def user(self, cluster: str, control_plane: str) -> User:
         """Create a user of the deployed cluster who reaches it by a kubeconfig with few rights, and no SSH."""
         kubeconfig = self.state / "clusters" / cluster / "kubeconfig"
-        config = yaml.safe_load(kubeconfig.read_text())
         port = nodes.forward(cluster, control_plane, versions.API_SERVER_PORT)
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
         forwarded = self.profile.with_name("admin.conf")
-        forwarded.touch(mode=0o600)
-        forwarded.write_text(yaml.safe_dump(config))
+        write_atomically(forwarded, api_access._with_server(kubeconfig.read_text(), port), mode=0o600)
         admin = KubernetesClient.from_kubeconfig(forwarded, None)
         return with_cluster_rights(admin, forwarded, "k8sdds-guest", self.profile.parent)
 
