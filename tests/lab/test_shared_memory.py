@@ -44,7 +44,7 @@ WAYS = {
 
 @pytest.mark.parametrize(
     ("test", "metric"),
-    sampled([("throughput", "throughput_mbps"), ("latency", "latency_p50_us")], every_run=1),
+    sampled([("throughput", "throughput_mbps"), ("latency", "latency_mean_us")], every_run=1),
 )
 def test_the_way_of_samples_follows_from_the_pods(
     k8sdds: Command, tmp_path: Path, test: str, metric: str

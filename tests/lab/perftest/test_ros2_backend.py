@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(
 
 def check_complete(publisher, subscriber) -> None:
     result = subscriber.k8sdds
-    assert result["received"] == publisher.k8sdds["sent"] > 10
+    assert result["received"] == publisher.k8sdds["sent"] > 0
     assert {result[name] for name in ("lost", "duplicates", "foreign_samples", "foreign_messages")} == {0}
 
 
@@ -95,7 +95,7 @@ def test_what_rmw_states_and_what_fast_dds_states(perftest, both):
 def test_best_effort_samples_are_sent_once(perftest):
     publisher, subscriber = perftest.pair("-bestEffort", middleware=ROS2)
     result = subscriber.k8sdds
-    assert result["received"] + result["lost"] == publisher.k8sdds["sent"] and result["received"] > 10
+    assert result["received"] + result["lost"] == publisher.k8sdds["sent"] and result["received"] > 0
     assert result["duplicates"] == 0
 
 
@@ -362,7 +362,7 @@ def test_messages_without_a_sample_are_ignored(perftest, kind, tmp_path):
     publisher.end()
     subscriber.end()
     assert subscriber.k8sdds["foreign_samples"] == 10
-    assert subscriber.k8sdds["received"] > 10
+    assert subscriber.k8sdds["received"] > 0
 
 
 # -- what is refused ----------------------------------------------------------------------------------

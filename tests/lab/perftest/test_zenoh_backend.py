@@ -126,7 +126,7 @@ def test_shared_memory_carries_the_samples(perftest, link, length, test):
     publisher, subscriber = perftest.pair(*both, pub=test, link=one, peers=False, middleware="zenoh")
     result, sender = subscriber.k8sdds, publisher.k8sdds
     # The library drops the samples in its buffers if a busy machine lets a thread of its own run too late.
-    assert result["received"] + result["lost"] == sender["sent"] > 10
+    assert result["received"] + result["lost"] == sender["sent"] > 0
     assert sender["pongs_received"] + sender["pongs_timed_out"] == sender["pings_sent"]
     assert (sender["pings_sent"] > 0) == ("-latencyTest" in test)
     assert result["lost"] <= buffers(length)

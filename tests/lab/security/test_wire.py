@@ -40,15 +40,15 @@ def test_content_is_readable_only_if_nothing_encrypts_it(field: Field, middlewar
         publisher, subscriber = field.pair(middleware, protection, "-executionTime", 0.3, "-warmUp", 0.1)
         assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     assert subscriber.received == publisher.summary["sent"] > 0
-    assert wire["rtps"] > 10
-    assert (wire["plain"] > 10) == (protection is None or not protection.encrypts), wire
+    assert wire["rtps"] > 0
+    assert (wire["plain"] > 0) == (protection is None or not protection.encrypts), wire
     if protection is None:
         assert not {"0x30", "0x31", "0x33"} & set(wire["ids"])
         return
     for prefix, kind in ((SRTPS_PREFIX, protection.rtps), (SEC_PREFIX, protection.submessage)):
         if kind != "NONE":
             expected = TRANSFORMATION[kind.split("_")[0], protection.aes_bits]
-            assert wire["kinds"].get(f"{prefix}:{expected}", 0) > 10, wire
+            assert wire["kinds"].get(f"{prefix}:{expected}", 0) > 0, wire
 
 
 FLIPPED_AT = 8 * 300

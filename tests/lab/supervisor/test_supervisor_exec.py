@@ -144,18 +144,23 @@ def test_stream_breaks_after_go(supervisor, how):
     assert again == files_by_name
 
 
-def test_fetch_deadline(supervisor):
-    client = ParticipantExec(supervisor, "sleep 20").ready()
+def until_exists(gate):
+    return f"while [ ! -e {gate} ]; do sleep 0.02; done"
+
+
+def test_fetch_deadline(supervisor, tmp_path):
+    gate = tmp_path / "gate"
+    client = ParticipantExec(supervisor, until_exists(gate)).ready()
     client.send("go\n")
     process = fetch(supervisor, client.directory, deadline=1)
     assert process.wait(60) == 124
     assert b"has not ended" in process.stderr.read()
-    client.process.stdin.close()
+    gate.touch()
 
 
 def test_killed_supervisor_is_reported(supervisor, tmp_path):
     pid = tmp_path / "pid"
-    client = ParticipantExec(supervisor, f"echo $PPID >{pid}; sleep 60").ready()
+    client = ParticipantExec(supervisor, f"echo $PPID >{pid}; exec sleep 60").ready()
     client.send("go\n")
     parent = read_pid(pid)
     subprocess.run(["kill", "-KILL", str(parent)], check=True)
@@ -203,7 +208,7 @@ def test_results_are_not_overwritten_and_can_be_removed(supervisor):
 
 def test_running_run_is_not_removed(supervisor, tmp_path):
     gate = tmp_path / "gate"
-    first = ParticipantExec(supervisor, f"while [ ! -e {gate} ]; do sleep 0.02; done").ready()
+    first = ParticipantExec(supervisor, until_exists(gate)).ready()
     first.send("go\n")
     wait_until((first.directory / "stdout").exists, "the start")
     ParticipantExec(supervisor, "true", "--forget", str(first.directory)).ready().process.stdin.close()
