@@ -103,7 +103,7 @@ def test_a_server_that_is_not_an_api_server(tmp_path: Path) -> None:
 def test_a_connection_is_restored_at_the_same_or_another_port(tmp_path: Path, same_port: bool) -> None:
     port = unused_port()
     client = client_for(f"http://127.0.0.1:{port}", tmp_path)
-    client.outage_timeout_s = 10
+    client.outage_timeout_s = 60
     with ExitStack() as forward:
         served = serve([(200, {"gitVersion": "v1"})], port if same_port else 0)
         client.restore_connection = lambda: forward.enter_context(served)
@@ -163,11 +163,11 @@ def test_an_interrupted_outage_does_not_wait_for_what_failed(for_s: float, tmp_p
         with pytest.raises(KeyboardInterrupt), outage.running():
             outage.begin(0)
             while not outage.stopped:
-                assert time.monotonic() < began + 5, "no agent was deleted"
+                assert time.monotonic() < began + 20, "no agent was deleted"
                 time.sleep(0.01)
             time.sleep(0.3)
             raise KeyboardInterrupt
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 class Killing:

@@ -73,7 +73,7 @@ def test_only_processes_in_cgroups_of_k8sdds_are_killed(tmp_path: Path, group: s
             record = node_records.ClusterRecord("old", "/data", cgroup_folders=[str(tmp_path / group)])
             machine.kill_unrecorded(record, "one")
             if is_own:
-                assert process.wait(10) == -9
+                assert process.wait(60) == -9
             else:
                 with pytest.raises(subprocess.TimeoutExpired):
                     process.wait(0.2)

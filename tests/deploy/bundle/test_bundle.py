@@ -136,8 +136,8 @@ def test_probes_exchange_datagrams() -> None:
     probe = golang.build(contents.PROGRAMS["probe"], HOST_ARCH, lambda _: None)
     with subprocess.Popen([probe, "listen", "--udp", "7117"]) as listening:
         try:
-            argv = [probe, "ask", "127.0.0.1:7117", "--count", "3", "--timeout", "20"]
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+            argv = [probe, "ask", "127.0.0.1:7117", "--count", "3", "--timeout", "60"]
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=90)
             assert done.returncode == 0
             assert json.loads(done.stdout)["received"] == 3
         finally:
@@ -165,7 +165,7 @@ def test_packages_install_only_from_the_bundle(tmp_path: Path, up: Up) -> None:
 
     run("dpkg", "--purge", "socat", "containerd", "runc")
     names = " ".join(packages.NODE_PACKAGES)
-    run("sh", stdin=shell("install_packages", FOLDER="/debs", PACKAGES=names), timeout_s=120)
+    run("sh", stdin=shell("install_packages", FOLDER="/debs", PACKAGES=names), timeout_s=600)
     run("runc", "--version")
     states = run("dpkg-query", "-W", "-f", "${db:Status-Status} ", "socat", "containerd")
     assert states == "installed installed "
