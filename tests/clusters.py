@@ -33,7 +33,7 @@ class Deployed:
         """Run the command with the state folder of this cluster."""
         return run(self.state, *args, timeout_s=timeout_s)
 
-    def kubectl(self, *args: str, timeout_s: float = 120) -> str:
+    def kubectl(self, *args: str, timeout_s: float = 300) -> str:
         """Run kubectl on the control plane, and return its standard output."""
         exec_ = ("nodes", "exec", f"{self.name}/{self.nodes[0]}", "--")
         done = self.k8sdds(

@@ -153,7 +153,7 @@ def test_packets_pass_while_an_agent_restarts(switched: Installed) -> None:
     while time.monotonic() < end:
         assert cluster.answers("on-worker2", target)
         time.sleep(0.2)
-    cluster.cluster.kubectl("rollout", "status", "daemonset/cilium", *space, "--timeout=180s", timeout_s=200)
+    cluster.cluster.kubectl("rollout", "status", "daemonset/cilium", *space, "--timeout=180s")
     cluster.await_answers("on-worker2", target, True)
 
 

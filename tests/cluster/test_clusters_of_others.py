@@ -17,7 +17,7 @@ from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.nodes import records
 from k8sdds.testbeds.cluster import namespace as campaign_namespace
 from k8sdds.testbeds.selection import sibling_image
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import ENDS_S, Command, User
 from tests.cluster.switched import inside_of
 from tests.clusters import Deployed
 from tests.deploy import registries
@@ -198,7 +198,7 @@ def test_a_restricted_namespace_is_measured_without_host(
     message = refused(k8sdds, *run, "--image-login", login_file(tmp_path, LOGIN), "--image", IMAGE, code=2)
     assert "imagePullSecrets of its ServiceAccount default" in message
     admin.delete(f"{CORE}/namespaces/k8sdds-lab")
-    campaign_namespace.wait_deleted(admin, "k8sdds-lab")
+    campaign_namespace.wait_deleted(admin, "k8sdds-lab", ENDS_S)
 
 
 # -- taints -----------------------------------------------------------------------------------------------

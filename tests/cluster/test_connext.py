@@ -79,7 +79,7 @@ def test_connext_by_peers_and_by_its_discovery_service(
     assert {row["discovery"] for row in attempts if row["valid"]} == {"auto", "server"}
     for row in attempts:
         assert row["middleware_version"] == "stand-in of 7.2.0" and row["sent"] is None
-        assert row["received"] > 1000 and row["loaded_latency_p50_us"] == 55
+        assert row["received"] > 0 and row["loaded_latency_p50_us"] == 55
         raw = run / "raw" / row["trial_id"] / str(row["attempt"])
         for name in ("pub0", "sub0", "sub1"):
             environment = json.loads((raw / name / "meters.json").read_text())["environment"]

@@ -43,7 +43,7 @@ PODS = f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY},{versions.PARTICIPANT
 
 
 def test_pods_have_the_limits_of_their_trial(user: User, admin: KubernetesClient, tmp_path: Path) -> None:
-    (tmp_path / "limits.yaml").write_text(experiment(LIMITED, baseline="flannel-vxlan"))
+    (tmp_path / "limits.yaml").write_text(experiment(LIMITED, baseline="flannel-vxlan", duration_s=10))
     seen = set()
     with running(tmp_path, "limits.yaml", *user.options, "-o", "out") as process:
         while process.poll() is None:

@@ -62,6 +62,6 @@ def survives(cluster: Deployed, folder: Path, network: str, seed: int) -> Chaos:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("K8SDDS_STATE_DIR", str(cluster.state))
         campaign = Chaos(start, folder / "run", variables, parts, seed, pause_s=(1, 4))
-        campaign.run(kills=20, command_too=True, timeout_s=600)
+        campaign.run(kills=20, command_too=True, timeout_s=3600)
     campaign.require_one_valid_attempt_per_trial()
     return campaign

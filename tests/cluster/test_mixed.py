@@ -15,7 +15,7 @@ from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.kubernetes import exec_stream
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.testbeds.cluster import namespace, pods
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import ENDS_S, Command, User
 from tests.clusters import Deployed
 
 pytestmark = pytest.mark.long
@@ -59,7 +59,7 @@ def pod_addresses(admin: KubernetesClient, other_image: str) -> Iterator[dict[st
         pod = pods.pod(name, pods.Slot("sub0", "sub", node, False), image, "mixed", pods.memory_bytes([]))
         pod["spec"]["containers"][0]["command"] = [*command, pods.SUPERVISOR, "pause"]
         admin.create(path, pod)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         pods_by_name = {item["metadata"]["name"]: item for item in admin.get(path)["items"]}
         if all(pods.is_ready(item) for item in pods_by_name.values()):
@@ -68,7 +68,7 @@ def pod_addresses(admin: KubernetesClient, other_image: str) -> Iterator[dict[st
         time.sleep(0.5)
     yield {name: item["status"]["podIP"] for name, item in pods_by_name.items()}
     admin.delete(f"{CORE}/namespaces/{SPACE}")
-    namespace.wait_deleted(admin, SPACE)
+    namespace.wait_deleted(admin, SPACE, ENDS_S)
 
 
 def test_both_architectures_exchange_samples(admin: KubernetesClient, pod_addresses: dict[str, str]) -> None:
@@ -117,7 +117,7 @@ def test_a_pod_of_the_wrong_architecture_is_named(
 
     for node in one_machine.nodes:
         on_node(one_machine, node, "tag", other_image, UNNAMED)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not all(
         UNNAMED in json.dumps(node["status"]["images"]) for node in admin.get(f"{CORE}/nodes")["items"]
     ):

@@ -61,7 +61,7 @@ def profile(one_machine: Deployed, tmp_path: Path) -> Iterator[Path]:
     ]
     inside(one_machine.nodes[0], *KUBECTL, "apply", "-f", "-", stdin=apply.list_document(made))
     try:
-        one_machine.kubectl(*WAIT, timeout_s=200)
+        one_machine.kubectl(*WAIT)
         before = facts(inside, one_machine)
         try:
             assert "smoke test: exchange datagrams between 3 nodes, also on macvlan" in deploy(str(path))
@@ -71,7 +71,7 @@ def profile(one_machine: Deployed, tmp_path: Path) -> Iterator[Path]:
             yield path
         finally:
             deploy(one_machine.name)
-        one_machine.kubectl(*WAIT, timeout_s=200)
+        one_machine.kubectl(*WAIT)
         after = facts(inside, one_machine)
         for node in one_machine.nodes:
             assert (after[node] - before[node], before[node] - after[node]) == (set(), set()), node
@@ -110,7 +110,7 @@ def check_pod(cluster: Deployed) -> None:
     """Check that Multus has added a macvlan interface with an address of the node's range, and has reported it."""
     stdin = apply.list_document([attached()])
     inside_of(cluster)(cluster.nodes[0], *KUBECTL, "apply", "-f", "-", stdin=stdin)
-    cluster.kubectl(*WAIT, timeout_s=200)
+    cluster.kubectl(*WAIT)
     show = ("exec", "-n", SPACE, POD, "--", "ip", "-json", "-details", "address", "show", "dev", "net1")
     (link,) = json.loads(cluster.kubectl(*show))
     assert link["linkinfo"]["info_kind"] == "macvlan"

@@ -10,7 +10,7 @@ import pytest
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import Command, User, running, wait
+from tests.cluster.conftest import ENDS_S, Command, User, running, wait
 from tests.measuring import experiment, measured
 
 STARTS = """\
@@ -61,7 +61,7 @@ def test_pods_are_deleted_after_ctrl_c(user: User, admin: KubernetesClient, tmp_
     with running(tmp_path, "starts.yaml", *user.options, "--seed", "1", "-o", "out") as process:
         wait(lambda: started(admin), process, "pods that start")
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=180)
+        _, stderr = process.communicate(timeout=ENDS_S)
     assert process.returncode == 130, stderr
     assert started(admin) == []
     attempts = RunFolder.open(tmp_path / "out").attempts()

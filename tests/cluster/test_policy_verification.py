@@ -21,7 +21,7 @@ from k8sdds.kubernetes import apply, leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.testbeds.cluster import namespace, pods
 from k8sdds.testbeds.cluster.pods import Slot
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import ENDS_S, Command, User
 from tests.cluster.switched import KUBECTL, inside_of
 from tests.clusters import Deployed
 from tests.commands import K8SDDS, environment
@@ -85,7 +85,7 @@ def kube_router(one_machine: Deployed) -> Iterator[None]:
     made = apply.list_document(objects())
     try:
         inside(one_machine.nodes[0], *KUBECTL, "apply", "-f", "-", stdin=made)
-        one_machine.kubectl("rollout", "status", *AGENT, "--timeout=180s", timeout_s=200)
+        one_machine.kubectl("rollout", "status", *AGENT, "--timeout=180s")
         yield
     finally:
         inside(
@@ -162,7 +162,7 @@ def test_a_campaign_needs_a_policy_where_traffic_is_refused_by_default(
     assert done.returncode == 0, done.stdout + done.stderr
     assert {row["network"] for row in valid_attempts(tmp_path / "run")} == {"host", "unknown"}
     admin.delete(f"{CORE}/namespaces/k8sdds-lab")
-    namespace.wait_deleted(admin, "k8sdds-lab")
+    namespace.wait_deleted(admin, "k8sdds-lab", ENDS_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
@@ -177,7 +177,7 @@ def test_a_stopped_verification_deletes_its_namespace(
         assert process.stdout is not None
         assert any("must reach each other" in line for line in process.stdout)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=ENDS_S)
     assert process.returncode == (130 if number == signal.SIGINT else 5), errors
     assert "the namespace of the test is being deleted" in errors
     for item in admin.get(f"{CORE}/namespaces", labelSelector=leases.SELECTOR)["items"]:

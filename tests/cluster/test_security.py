@@ -19,7 +19,7 @@ from k8sdds.security import KEY, levels
 from k8sdds.testbeds.cluster import namespace, pods
 from tests.clusters import Deployed
 from tests.commands import K8SDDS
-from tests.measuring import experiment
+from tests.measuring import ENDS_S, experiment
 
 NETWORK = "flannel-hostgw"
 SWEEP = """\
@@ -50,7 +50,7 @@ def measure(cluster: Deployed, folder: Path, names: Sequence[str]) -> list[dict[
             open_to_all = exposed(secrets)
             api_objects = json.dumps(admin.get(f"{CORE}/pods")) + json.dumps(admin.get(f"{CORE}/secrets"))
         finally:
-            output = campaign.communicate(timeout=300)[0]
+            output = campaign.communicate(timeout=ENDS_S)[0]
     assert campaign.returncode == 0, output.decode()
     assert len(secrets) == 2, "each participant has a key of its own"
     assert open_to_all == []
@@ -60,7 +60,7 @@ def measure(cluster: Deployed, folder: Path, names: Sequence[str]) -> list[dict[
         assert [path for path in run.rglob("*") if path.is_file() and line in path.read_bytes()] == []
     for item in admin.get(f"{CORE}/namespaces", labelSelector=leases.SELECTOR)["items"]:
         assert "deletionTimestamp" in item["metadata"]
-        namespace.wait_deleted(admin, item["metadata"]["name"])
+        namespace.wait_deleted(admin, item["metadata"]["name"], ENDS_S)
     return [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
 
 

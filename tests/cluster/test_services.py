@@ -15,7 +15,7 @@ from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.services import MAX_SERVICES
 from k8sdds.testbeds.cluster import namespace
 from k8sdds.testbeds.cluster.permissions import NAMESPACES
-from tests.cluster.conftest import Command, User, running, wait
+from tests.cluster.conftest import ENDS_S, Command, User, running, wait
 from tests.clusters import Deployed
 from tests.measuring import experiment, measured
 
@@ -39,7 +39,7 @@ def left(admin: KubernetesClient) -> list[str]:
     return [one["name"] for one in listed if one["name"].startswith("service-")]
 
 
-def wait_gone(admin: KubernetesClient, timeout_s: float = 90) -> None:
+def wait_gone(admin: KubernetesClient, timeout_s: float = ENDS_S) -> None:
     """Wait until the namespaces of campaigns were deleted, with all that they contain."""
     for one in admin.get(NAMESPACES, labelSelector=leases.SELECTOR)["items"]:
         namespace.wait_deleted(admin, one["metadata"]["name"], timeout_s)
@@ -125,7 +125,7 @@ def test_nothing_is_left_after_ctrl_c(user: User, admin: KubernetesClient, tmp_p
     with running(tmp_path, "many.yaml", *user.options, "-o", "out") as process:
         wait(lambda: len(left(admin)) >= 50, process, "Services")
         process.send_signal(signal.SIGINT)
-        _, message = process.communicate(timeout=60)
+        _, message = process.communicate(timeout=ENDS_S)
     assert process.returncode == 130, message
     wait_gone(admin)
     assert left(admin) == []

@@ -174,7 +174,7 @@ def looking_like(cluster: Deployed, network: Looks) -> Iterator[None]:
         made = list_document([agent(name, image) for name, image in network.agents.items()])
         nodes.run(cluster.name, cluster.nodes[0], [*KUBECTL, "apply", "-f", "-"], made)
         for name in names:
-            cluster.kubectl("-n", "kube-system", "rollout", "status", name, "--timeout=100s")
+            cluster.kubectl("-n", "kube-system", "rollout", "status", name, "--timeout=180s")
         yield
     finally:
         cluster.kubectl("-n", "kube-system", "delete", "--cascade=foreground", "--wait", *names)
