@@ -41,7 +41,7 @@ def test_packets_pass_only_up_to_the_planned_mtu(lab_networks: dict[str, LabNetw
     size = find(network).mtu(lab_network.plan.cell.datapath_options) - 28
 
     def ping(payload: int) -> int:
-        argv = ["ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", str(payload), target]
+        argv = ["ping", "-n", "-c", "1", "-W", "10", "-M", "do", "-s", str(payload), target]
         return subprocess.run([*enter(lab_network, "pub0"), *argv], capture_output=True).returncode
 
     assert ping(size) == 0

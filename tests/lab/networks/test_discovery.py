@@ -76,9 +76,13 @@ def test_participants_do_not_start_without_their_server(lab: Lab, tmp_path: Path
 
 
 def test_a_server_that_exits_early_is_reported(lab: Lab, tmp_path: Path) -> None:
+    started, ended = tmp_path / "started", tmp_path / "ds" / "meters.json"
     script = (
-        "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 11811));"
-        " time.sleep(1); raise SystemExit(7)"
+        "import os, socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 11811))\n"
+        f"while not os.path.exists('{started}'): time.sleep(0.02)\n"
+        "raise SystemExit(7)"
     )
-    outcomes = run_with_server(lab, tmp_path, ("sleep", "2"), ("/usr/bin/python3", "-c", script))
+    # The supervisor of the server writes its file before it ends.
+    participant = f"touch {started}; until [ -s {ended} ]; do sleep 0.02; done; sleep 2"
+    outcomes = run_with_server(lab, tmp_path, ("sh", "-c", participant), ("/usr/bin/python3", "-c", script))
     assert (outcomes["pub0"].exit_code, outcomes[DISCOVERY_SERVER.name].exit_code) == (0, 7)

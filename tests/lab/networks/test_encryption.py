@@ -82,7 +82,7 @@ def test_unencrypted_traffic_is_readable_on_the_wire(
 def test_encrypted_traffic_is_not_readable_on_the_wire(
     lab_networks: dict[str, LabNetwork], network: str
 ) -> None:
-    received, packets = listen(lab_networks[network], "switch", 1, "pub0", "sub0")
+    received, packets = listen(lab_networks[network], "switch", 5, "pub0", "sub0")
     assert packets >= 20
     assert received == 0
 

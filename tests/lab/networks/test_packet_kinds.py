@@ -62,12 +62,20 @@ def kinds(counts: KindCounts) -> set[str]:
     return {kind for _, kind, _, _ in counts.rows}
 
 
-EACH_MIDDLEWARE = "  - {networks: flannel-hostgw, test: latency, payload_bytes: 1024, middleware: [cyclonedds, fastdds, zenoh]}\n"
+# At this rate, all packets fit into the memory of a program that counts them and that a busy machine stops.
+EACH_MIDDLEWARE = """\
+  - networks: flannel-hostgw
+    test: latency
+    payload_bytes: 1024
+    rate: 500
+    middleware: [cyclonedds, fastdds, zenoh]
+"""
 OTHER_PLACES = """\
-  - {networks: flannel-hostgw, test: latency, payload_bytes: 1024, middleware: fastdds, discovery: server}
+  - {networks: flannel-hostgw, test: latency, payload_bytes: 1024, rate: 500, middleware: fastdds, discovery: server}
   - networks: baremetal
     test: latency
     payload_bytes: 1024
+    rate: 500
     subscribers: 2
     placement: {pub0: 0, sub0: 1, sub1: 1}
 """

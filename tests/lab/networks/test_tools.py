@@ -28,7 +28,9 @@ def test_all_tools_in_a_campaign(k8sdds: Command, tmp_path: Path) -> None:
     records = {record["test"]: record for record in last}
     assert len(last) == len(records) == 7
     for test, record in records.items():
-        assert record[WORKLOADS[test].metrics[0]] > 0, test
+        # On a busy machine, there may be too few pings for a percentile.
+        metric = "round_trip_mean_us" if test == "ping" else WORKLOADS[test].metrics[0]
+        assert record[metric] > 0, test
         receiver = "pub0" if test == "http" else "sub0"
         assert record["link_bytes"]["delivered_bytes"][receiver] > 0, test
         assert record["publisher_cpu_percent"] > 0, test
