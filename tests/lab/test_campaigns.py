@@ -188,7 +188,7 @@ def test_concurrent_campaigns_are_independent(k8sdds: Command, small: Path, tmp_
         running(tmp_path / "b", str(small), "-o", "out", *ONE_TRIAL) as other,
     ):
         for process in (one, other):
-            _, stderr = process.communicate(timeout=120)
+            _, stderr = process.communicate(timeout=ENDS_S)
             assert process.returncode in (0, 4), stderr  # together they may be too slow for a rate
 
 

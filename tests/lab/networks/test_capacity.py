@@ -14,7 +14,7 @@ from k8sdds.analysis.capacity import MAX_PROBES
 from k8sdds.report import content
 from k8sdds.results.run_folder import RunFolder
 from tests.conftest import Command
-from tests.measuring import experiment, running, wait
+from tests.measuring import ENDS_S, experiment, running, wait
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -90,7 +90,7 @@ def test_an_interrupted_search_of_two_networks_continues(k8sdds: Command, tmp_pa
     with running(tmp_path, path, "-o", str(folder)) as process:
         wait(lambda: (folder / "trials.jsonl").exists() and len(run.attempts()) >= 9, process, "9 probes")
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=ENDS_S)
     assert process.returncode == 130
     before = [attempt["trial_id"] for attempt in run.attempts() if attempt["valid"]]
     assert not all(row["decided"] for row in content.read(run).capacities)

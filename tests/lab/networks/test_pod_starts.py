@@ -19,7 +19,7 @@ from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder
 from k8sdds.testbeds.lab import cni_runner
 from tests.conftest import Command
-from tests.measuring import experiment, running, wait, wait_for_trial
+from tests.measuring import ENDS_S, experiment, running, wait, wait_for_trial
 
 STARTS = """\
   - networks: {networks}
@@ -94,7 +94,7 @@ def interrupted(folder: Path, *experiment: str, duration_s: float = 0.3) -> Iter
         wait_for_trial(process, 1)
         yield process
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=ENDS_S)
     assert process.returncode == 130, stderr
     (attempt,) = RunFolder.open(folder / "out").attempts()
     assert attempt["reason"].startswith("interrupted: ")

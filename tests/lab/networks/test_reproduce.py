@@ -10,7 +10,7 @@ import pytest
 
 from k8sdds.results.run_folder import RunFolder
 from tests.conftest import Command
-from tests.measuring import experiment, running, wait_for_trial
+from tests.measuring import ENDS_S, experiment, running, wait_for_trial
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -34,7 +34,7 @@ def test_a_study_is_interrupted_resumed_and_judged(k8sdds: Command, tmp_path: Pa
     with running(tmp_path, *args, command="reproduce") as process:
         wait_for_trial(process, 2)
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=ENDS_S)
     assert process.returncode == 130
     assert "continue: k8sdds reproduce --resume out" in stderr
     before = RunFolder.open(tmp_path / "out" / "small").attempts()
