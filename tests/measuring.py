@@ -65,14 +65,19 @@ def valid_attempts(folder: Path) -> list[dict[str, Any]]:
     return [record for record in attempts(folder) if record["valid"]]
 
 
-LATE = "were late by"
-"""On a busy machine, links forward packets too late, and attempts are invalid with this reason."""
+SLOW = ("were late by", "the machine was too slow")
+"""On a busy machine, links forward packets too late or miss some, and attempts are invalid with these reasons."""
+
+
+def is_valid_or_slow(record: dict[str, Any]) -> bool:
+    """Return whether an attempt is valid, or was only over links that a busy machine slowed down."""
+    return record["valid"] or any(why in record["reason"] for why in SLOW)
 
 
 def attempts_over_links(folder: Path) -> list[dict[str, Any]]:
-    """Return the last attempts of a run, which are valid or late: what links did is as asked all the same."""
+    """Return the last attempts of a run, which are valid or slow: links did to all other packets what was asked."""
     last = last_attempts(folder)
-    assert [record["reason"] for record in last if not record["valid"] and LATE not in record["reason"]] == []
+    assert [record["reason"] for record in last if not is_valid_or_slow(record)] == []
     return last
 
 

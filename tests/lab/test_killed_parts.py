@@ -15,7 +15,7 @@ from k8sdds.system import processes
 from k8sdds.system.errors import PartFailed
 from k8sdds.system.sandbox import Sandbox
 from tests.chaos import chaos, command_line, descendants
-from tests.measuring import ENDS_S, LATE, experiment, running, wait, wait_for_trial
+from tests.measuring import ENDS_S, experiment, is_valid_or_slow, running, wait, wait_for_trial
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -84,7 +84,7 @@ def test_the_end_of_the_pod_that_replaces_another_costs_no_attempt(tmp_path: Pat
         campaign.communicate(timeout=ENDS_S)
     first, *others = RunFolder.open(tmp_path / "out").attempts()
     assert first["reason"] == "part-failed: host: pod standby has ended"
-    assert others and all(record["valid"] or LATE in record["reason"] for record in others)
+    assert others and all(map(is_valid_or_slow, others))
 
 
 @pytest.mark.long

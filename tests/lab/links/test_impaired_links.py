@@ -17,7 +17,7 @@ from k8sdds.results.run_folder import RunFolder
 from tests.chaos import descendants
 from tests.commands import K8SDDS, environment
 from tests.conftest import Command
-from tests.measuring import ENDS_S, LATE, attempts_over_links
+from tests.measuring import ENDS_S, attempts_over_links, is_valid_or_slow
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -25,7 +25,7 @@ EXPERIMENT = """\
 name: impaired
 baseline: host
 repetitions: 1
-duration_s: 4
+duration_s: 6
 warmup_s: 0.2
 max_loss_percent: 90
 link:
@@ -67,11 +67,13 @@ def test_packets_are_lost_delayed_and_interrupted_as_asked(k8sdds: Command, tmp_
             all(length == 1 for length, _ in found["loss_bursts"][:1]) and down["burst_mean_packets"] < 1.03
         )
         assert down["outage_drops"] > 0 and not up["lost"]
-        # However busy the machine is: the forwarder knows the times of the outage before.
+        # However busy the machine is: the forwarder knows the times of the outage before. It may begin up to 3 s late.
         assert down["outages"] == 1 and down["outage_s"] == 2
         assert down["delay_p50_us"] >= 3000
-        # What the subscriber did not get was lost or dropped on its link; other packets are those of discovery.
-        assert 0 < record["lost"] <= down["lost"] + down["outage_drops"]
+        # What the subscriber did not get was lost or dropped on its link; other packets are those of discovery. A busy
+        # machine can also miss packets, and fill the buffer of a socket.
+        missed = down["not_forwarded"] + record["drops"]["udp_receive_buffer_errors"]
+        assert 0 < record["lost"] <= down["lost"] + down["outage_drops"] + missed
         series = found["series"]
         assert sum(series["outage"]) == down["outage_drops"] and sum(series["lost"]) == down["lost"]
 
@@ -97,7 +99,7 @@ def test_a_killed_forwarder_costs_no_attempt(tmp_path: Path) -> None:
             command.kill()
     first, *others = RunFolder.open(tmp_path / "out").attempts()
     assert re.match("part-failed: host: k8sdds-link (has ended|was stopped)", first["reason"])
-    assert others and all(record["valid"] or LATE in record["reason"] for record in others)
+    assert others and all(map(is_valid_or_slow, others))
 
 
 def forwarders(pid: int) -> list[int]:

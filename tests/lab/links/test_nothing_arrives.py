@@ -31,7 +31,9 @@ def test_large_samples_over_a_lossy_link_are_all_lost(k8sdds: Command, tmp_path:
     assert {record["middleware"] for record in records} == {"cyclonedds", "fastdds"}, done.stderr
     assert (tmp_path / "out/report/report.html").exists()
     for record in records:
-        assert record["sent"] == 60 and record["received"] == 0 and record["lost_percent"] == 100
+        # A publisher that a busy machine stops for a second sends fewer samples.
+        assert record["scheduled"] == 60 >= record["sent"] > 0
+        assert record["received"] == 0 and record["lost_percent"] == 100
         assert (
             record["blind_ms"] == pytest.approx(2000, rel=1e-3) and record["deadline_missed_percent"] == 100
         )

@@ -18,19 +18,21 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 SWEEPS = """\
   - networks: [host]
     test:
-      - {name: outage, after_s: 1, for_s: 0.3}
-      - {name: outage, after_s: 1, for_s: 0.3, where: publisher}
-      - {name: outage, after_s: 1, for_s: 0.3, what: lossy, drop_percent: 60}
+      - {name: outage, after_s: 2, for_s: 1}
+      - {name: outage, after_s: 2, for_s: 1, where: publisher}
+      - {name: outage, after_s: 2, for_s: 1, what: lossy, drop_percent: 60}
     middleware: [cyclonedds, fastdds]
     payload_bytes: 256
     rate: 100
   - networks: [flannel-vxlan]
-    test: {name: outage, after_s: 1, for_s: 0.3}
+    test: {name: outage, after_s: 2, for_s: 1}
     reliability: best-effort
     payload_bytes: 256
     rate: 100
 """
-RATE, LENGTH_S = 100, 0.3
+RATE, LENGTH_S = 100, 1
+"""On a busy machine, participants, links and the campaign can each stand still for a second, also before the outage, in it,
+and between the commands that begin and end it."""
 
 
 def dropped(record: dict[str, Any]) -> dict[str, int]:
@@ -40,8 +42,13 @@ def dropped(record: dict[str, Any]) -> dict[str, int]:
     }
 
 
+def missed(record: dict[str, Any]) -> int:
+    ways = [way for directions in record["link_conditions"].values() for way in directions.values()]
+    return sum(way["not_forwarded"] for way in ways)
+
+
 def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "outages.yaml").write_text(experiment(SWEEPS, baseline="host", duration_s=4))
+    (tmp_path / "outages.yaml").write_text(experiment(SWEEPS, baseline="host", duration_s=6))
     k8sdds("run", "outages.yaml", "-o", "out")
     run = RunFolder.open(tmp_path / "out")
     records = attempts_over_links(tmp_path / "out")
@@ -62,41 +69,42 @@ def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) ->
             assert record["outage_blind_ms"] >= 1000 * outage.length_s
             assert record["outage_blind_ms"] >= 1000 * outage.length_s + record["recovery_first_ms"] - 0.001
         if record["reliability"] == "reliable":
-            # A publisher that a busy machine stops for 0.1 s skips samples.
-            assert record["scheduled"] == 4 * RATE >= record["sent"] == record["received"] > 0
+            # A publisher that a busy machine stops for a second sends fewer samples.
+            assert record["scheduled"] == 6 * RATE >= record["sent"] == record["received"] > 0
         else:
-            # Samples are packets of the link that failed; others that it dropped are those of discovery.
-            assert 0 < record["lost"] <= dropped(record)[failed]
+            # Samples are packets of the link that failed; others that it dropped are those of discovery. A busy machine
+            # can also miss packets.
+            assert 0 < record["lost"] <= dropped(record)[failed] + missed(record)
 
 
 PARTS = """\
   - networks: [host, flannel-vxlan]
-    test: {name: outage, after_s: 1, for_s: 0.3, what: pod}
+    test: {name: outage, after_s: 2, for_s: 1, what: pod}
     middleware: [cyclonedds, fastdds]
     reliability: best-effort
     payload_bytes: 256
     rate: 100
   - networks: [flannel-vxlan]
-    test: {name: outage, after_s: 1, for_s: 0.3, what: server}
+    test: {name: outage, after_s: 2, for_s: 1, what: server}
     middleware: fastdds
     discovery: server
     payload_bytes: 256
     rate: 100
   - networks: [{name: flannel-wireguard, engine: userspace}]
-    test: {name: outage, after_s: 1, for_s: 0.3, what: agent}
+    test: {name: outage, after_s: 2, for_s: 1, what: agent}
     payload_bytes: 256
     rate: 100
   - networks: [host]
-    test: {name: outage, after_s: 1, for_s: 0.3, what: address}
+    test: {name: outage, after_s: 2, for_s: 1, what: address}
     payload_bytes: 256
     rate: 100
 """
-DUE = 5 * RATE
+DUE = 7 * RATE
 
 
 @pytest.mark.long
 def test_what_subscribers_get_when_other_parts_fail(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "parts.yaml").write_text(experiment(PARTS, baseline="host", duration_s=5))
+    (tmp_path / "parts.yaml").write_text(experiment(PARTS, baseline="host", duration_s=7))
     k8sdds("run", "parts.yaml", "-o", "out")
     run = RunFolder.open(tmp_path / "out")
     records: dict[str, list[dict[str, Any]]] = {}
