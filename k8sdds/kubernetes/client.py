@@ -39,6 +39,8 @@ SETTLE_S = 15
 AUTHORIZATION_STATUSES = (401, 403)
 TRANSIENT_STATUSES = (0, 429, 500, 502, 503, 504)
 """Status codes of a server that is starting, stopping or overloaded."""
+NO_SERVICE_ACCOUNT = "error looking up service account"
+"""Part of the refusal of a pod in a namespace so new that no controller has created its ServiceAccount yet."""
 
 REMEDY_REFUSED = "check this user's rights, and the namespace's quotas and admission policies"
 REMEDY_SERVER = "check the API server: kubectl get --raw /readyz?verbose"
@@ -233,7 +235,7 @@ class KubernetesClient:
         return response
 
     def retry_outages(self, send: Callable[[], T], timeout_s: float = OUTAGE_TIMEOUT_S) -> T:
-        """Call `send`; retry while the API server is unavailable or has not loaded its roles after an outage."""
+        """Call `send`; retry while the API server, a new namespace, or roles after an outage are not ready."""
         end = time.monotonic() + timeout_s
         pause = 0.1
         while True:
@@ -241,7 +243,7 @@ class KubernetesClient:
                 return send()
             except ApiError as error:
                 now = time.monotonic()
-                if error.status in TRANSIENT_STATUSES:
+                if error.status in TRANSIENT_STATUSES or NO_SERVICE_ACCOUNT in error.message:
                     self._last_outage_s = now
                 elif error.status not in AUTHORIZATION_STATUSES or now > self._last_outage_s + SETTLE_S:
                     raise

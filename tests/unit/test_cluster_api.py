@@ -254,9 +254,14 @@ def test_missing_rights_are_reported_immediately(tmp_path: Path) -> None:
     assert "expired" in refused.value.remedy
 
 
-def test_missing_rights_are_retried_after_an_outage(tmp_path: Path) -> None:
-    starting = (503, {"message": "the server is starting"})
-    with serve([(200, {}), starting, FORBIDDEN, FORBIDDEN, (200, {"items": []})]) as url:
+STARTING = (503, {"message": "the server is starting"})
+NEW = 'pods "a" is forbidden: error looking up service account n/default: serviceaccount "default" not found'
+
+
+@pytest.mark.parametrize("refusals", [(STARTING, FORBIDDEN, FORBIDDEN), ((403, {"message": NEW}),)])
+def test_what_is_not_ready_yet_is_retried(tmp_path: Path, refusals: Sequence[tuple[int, object]]) -> None:
+    """A server that has started serves before it loads roles; a new namespace has no ServiceAccount."""
+    with serve([(200, {}), *refusals, (200, {"items": []})]) as url:
         client = client_for(url, tmp_path)
         client.get("/version")
         assert client.get("/api/v1/pods") == {"items": []}
