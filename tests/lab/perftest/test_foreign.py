@@ -5,7 +5,7 @@ import time
 
 import pytest
 from fake_peer import ABORT, HELLO, LAYOUT, PUBLISHER, READY, SAMPLE, START, SUBSCRIBER, VERSION, Announcer
-from perftest_tools import SLOWNESS, BackendTool, end_all
+from perftest_tools import SLOWNESS, TIMEOUT_S, BackendTool, end_all
 
 NONCE = "0123456789abcdef"
 OTHER = "fedcba9876543210"
@@ -45,6 +45,14 @@ def _port_for_samples(listener: Announcer) -> int:
     raise AssertionError("the subscriber did not answer")
 
 
+def _wait_until_started(listener: Announcer, run: int) -> None:
+    """Wait for the READY by which the subscriber answers START."""
+    listener.socket.settimeout(TIMEOUT_S)
+    kind = started = 0
+    while (kind, started) != (READY, run):
+        _, kind, _, _, _, _, _, started, *_ = LAYOUT.unpack(listener.socket.recv(2000))
+
+
 @pytest.mark.parametrize("nonce", [0, int(OTHER, 16)])
 def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
     subscriber = perftest.sub("-verbosity", 2, middleware="raw", env=RUN)
@@ -56,7 +64,7 @@ def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
         as_publisher.send(START, 0, 0, 0, 1 << 20, run=5)
         as_publisher.send(ABORT, 2, to=0)
         time.sleep(0.005)
-    publisher = perftest.pub(middleware="raw", env=RUN, time=0.5)
+    publisher = perftest.pub("-pubRate", "1000:sleep", middleware="raw", env=RUN, time=3)
     subscriber.wait_for_phase("M")
     for _ in range(50):
         as_publisher.send(START, 0, 0, 0, 100, run=6)
@@ -72,9 +80,10 @@ def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
 
 
 def test_announcements_of_another_version_are_ignored(perftest, spoofer):
-    subscriber = perftest.sub(middleware="raw", env=RUN)
+    subscriber = perftest.sub("-verbosity", 2, middleware="raw", env=RUN)
+    assert "socket receive buffer" in subscriber.popen.stderr.readline()  # it has opened its sockets
     newer = spoofer(PUBLISHER, int(NONCE, 16), version=VERSION + 1)
-    for _ in range(20 * round(SLOWNESS)):
+    for _ in range(20):
         hello(newer)
         newer.send(START, 0, 0, 0, 1 << 20, run=5)
         time.sleep(0.005)
@@ -115,7 +124,7 @@ def test_samples_that_were_not_announced_do_not_count(perftest, spoofer):
     for sequence in range(10):
         listener.socket.sendto(SAMPLE.pack(0, sequence, 0, -1, 0, 1, 0, 72) + bytes(72), ("127.0.0.1", port))
     listener.send(START, 0, 0, 0, 100, 0, 0, 0, run=7)
-    time.sleep(0.1)
+    _wait_until_started(listener, run=7)
     for sequence in range(10):
         listener.socket.sendto(SAMPLE.pack(8, sequence, 0, -1, 0, 1, 0, 72) + bytes(72), ("127.0.0.1", port))
         listener.socket.sendto(SAMPLE.pack(7, sequence, 0, -1, 0, 1, 0, 5) + bytes(5), ("127.0.0.1", port))
@@ -137,7 +146,7 @@ def test_samples_of_a_foreign_dds_writer_do_not_count(perftest, middleware):
     ]
     strangers[1].wait_for_phase("M")
     subscriber = perftest.sub(middleware=middleware, env=RUN)
-    publisher = perftest.pub("-pubRate", "500:sleep", middleware=middleware, env=RUN, time=0.5 * SLOWNESS)
+    publisher = perftest.pub("-pubRate", "500:sleep", middleware=middleware, env=RUN, time=2 * SLOWNESS)
     end_all(publisher, subscriber)
     result = subscriber.k8sdds
     assert result["received"] == publisher.k8sdds["sent"] and result["lost"] == 0
@@ -145,8 +154,8 @@ def test_samples_of_a_foreign_dds_writer_do_not_count(perftest, middleware):
 
 
 def test_peers_with_different_nonces_report_why_they_do_not_meet(perftest):
-    subscriber = perftest.sub("-discoveryTimeout", 1 * SLOWNESS, env=RUN)
-    publisher = perftest.pub("-discoveryTimeout", 1 * SLOWNESS)
+    subscriber = perftest.sub("-discoveryTimeout", 5 * SLOWNESS, env=RUN)
+    publisher = perftest.pub("-discoveryTimeout", 5 * SLOWNESS)
     end_all(publisher, subscriber, codes=(3, 3))
     assert "messages of another run (K8SDDS_NONCE)" in publisher.k8sdds["exit"]["reason"]
 
