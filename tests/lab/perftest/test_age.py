@@ -117,8 +117,8 @@ def test_clocks_that_differ_by_years_overflow_nothing():
     assert seen == {"blind": 7, "gaps": 1, "ages": None}, "ages beyond 100 s count as 100 s, or as 0"
 
 
-RATE, STALL_S = 200, 0.3
-IN_FLIGHT_S = 0.1
+RATE, STALL_S, LENGTH_S = 200, 0.3, 5
+IN_FLIGHT_S = 1
 """How long the last sample of a process that was stopped may take to its subscriber."""
 PACED = ("-pacedTest", "-pubRate", f"{RATE}:sleep")
 
@@ -127,7 +127,7 @@ PACED = ("-pacedTest", "-pubRate", f"{RATE}:sleep")
 def test_a_publisher_that_stops_leaves_the_subscriber_blind(perftest, tmp_path, middleware):
     log = tmp_path / log_of_arrivals.FILE
     publisher, subscriber = perftest.begin(
-        pub=PACED, sub=("-arrivalsFile", log), time=1, middleware=middleware
+        pub=PACED, sub=("-arrivalsFile", log), time=LENGTH_S, middleware=middleware
     )
     publisher.wait_for_phase("M")
     time.sleep(0.1)
@@ -140,10 +140,10 @@ def test_a_publisher_that_stops_leaves_the_subscriber_blind(perftest, tmp_path, 
     end_all(publisher, subscriber)
     arrivals, stalled_s = subscriber.k8sdds["arrivals"], (until_ns - since_ns) / 1e9
     assert arrivals["blind_ns"] >= until_ns - since_ns and arrivals["gaps"] >= 1
-    # The stall is one tooth of the age, whose last 10 ms are 1 % of the time.
+    # The stall is one tooth of the age, whose last 50 ms are 1 % of the time.
     age = arrivals["age_ns"]
-    assert age["max"] >= arrivals["blind_ns"] and age["mean"] >= stalled_s**2 / 2 * 1e9
-    assert age["max"] >= age["p99"] >= (stalled_s - 0.01) * 1e9 * (1 - ERROR)
+    assert age["max"] >= arrivals["blind_ns"] and age["mean"] >= stalled_s**2 / 2 / LENGTH_S * 1e9
+    assert age["max"] >= age["p99"] >= (stalled_s - 0.01 * LENGTH_S) * 1e9 * (1 - ERROR)
     sent_again = publisher.k8sdds["retransmitted_bytes"]
     if middleware in ("cyclonedds", "zenoh"):
         # A peer that is slow is asked or asks again; TCP probes one that does not acknowledge.
@@ -159,7 +159,7 @@ def test_a_publisher_that_stops_leaves_the_subscriber_blind(perftest, tmp_path, 
 
 def test_the_age_begins_with_samples_of_the_warm_up(perftest):
     period_ns = 10**9 / RATE
-    _, subscriber = perftest.pair(pub=PACED, time=0.5, warm_up=0.3)
+    _, subscriber = perftest.pair(pub=PACED, time=0.5, warm_up=3)
     arrivals = subscriber.k8sdds["arrivals"]
     assert arrivals["blind_ns"] >= 0.9 * period_ns
     assert arrivals["age_ns"]["max"] >= arrivals["blind_ns"] and arrivals["age_ns"]["mean"] >= period_ns / 2
@@ -185,18 +185,18 @@ def test_every_sample_is_logged_when_it_arrives(perftest, tmp_path, middleware):
 
 def test_the_slowest_samples_are_logged_when_they_arrive(perftest, tmp_path):
     publisher, subscriber = perftest.begin(
-        pub=("-pacedTest", "-pubRate", "2000:sleep"), sub=("-slowFile", tmp_path / slow_samples.FILE), time=1
+        pub=("-pacedTest", "-pubRate", "1000:sleep"), sub=("-slowFile", tmp_path / slow_samples.FILE), time=6
     )
     publisher.wait_for_phase("M")
     publisher.stop()
-    time.sleep(STALL_S)
+    time.sleep(3)  # longer than any other pause on a busy machine
     until_us = time.monotonic_ns() // 1000
     publisher.signal(signal.SIGCONT)
     end_all(publisher, subscriber)
     slow, result = slow_samples.of_subscriber(tmp_path), subscriber.k8sdds
     assert 0 < len(slow) <= result["received"] / 100
     assert max(one.delay_us for one in slow) == result["one_way_ns"]["max"] // 1000
-    # Hundreds of samples were due in the stall, and the slowest of them were due at its start.
+    # Thousands of samples were due in the stall, and the slowest of them were due at its start.
     assert all(one.at_us - one.delay_us < until_us < one.at_us for one in slow)
 
 

@@ -26,7 +26,7 @@ def test_a_killed_subscriber_keeps_its_log_and_is_replaced(perftest, tmp_path: P
 
     first = subscriber("first")
     publisher = perftest.pub(*PACED, time=LENGTH_S, warm_up=0.5, middleware=middleware)
-    publisher.wait_for_phase("M")
+    first.wait_for_phase("M")
     time.sleep(0.5)
     first.signal(signal.SIGUSR2)
     assert first.end() == -signal.SIGKILL and not first.out, "it ends as if it had crashed"
