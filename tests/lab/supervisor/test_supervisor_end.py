@@ -58,7 +58,7 @@ def test_end_of_the_participant(supervisor, script, returncode, exit_code, name)
 )
 def test_deadline(supervisor, tmp_path, script, exit_code, name, killed):
     script = script.replace("PID", str(tmp_path / "pid"))
-    process = supervisor.run(["sh", "-c", script], "--grace", "0.3" if killed else "10", deadline=1)
+    process = supervisor.run(["sh", "-c", script], "--grace", "0.3" if killed else "10", deadline=3)
     assert process.returncode == 124
     report = meters(process)
     assert (report["exit_code"], report["signal"], report["killed_descendants"]) == (exit_code, name, killed)
