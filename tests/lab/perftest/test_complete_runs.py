@@ -79,10 +79,10 @@ def test_several_publishers(perftest, middleware):
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw", "zenoh"])
 def test_the_rate_is_that_of_the_common_interval(perftest, middleware):
-    """The slow publisher begins later and ends earlier than the fast one: 0.3 s of 1.2 s are common."""
+    """The slow publisher begins later and ends earlier than the fast one: 1 s of 6 s are common."""
     subscriber = perftest.sub("-numPublishers", 2, middleware=middleware)
-    fast = perftest.pub("-pubRate", "1000:sleep", warm_up=0.1, time=1.2, middleware=middleware)
-    slow = perftest.pub("-pubRate", "200:sleep", "-pidMultiPubTest", 1, warm_up=0.5, time=0.3,
+    fast = perftest.pub("-pubRate", "1000:sleep", warm_up=0.1, time=6, middleware=middleware)
+    slow = perftest.pub("-pubRate", "200:sleep", "-pidMultiPubTest", 1, warm_up=2, time=1,
                         middleware=middleware)  # fmt: skip
     end_all(fast, slow, subscriber)
     p, s = slow.k8sdds, subscriber.k8sdds

@@ -27,7 +27,7 @@ def test_two_discovery_servers(perftest, link, missing):
         if number or missing.startswith(("none", "both"))
     ]
     try:
-        both = ["-discoveryTimeout", 15, "-discovery", "server"]
+        both = ["-discoveryTimeout", 60, "-discovery", "server"]
         both += [argument for name in names for argument in ("-discoveryServer", name)]
         publisher, subscriber = perftest.begin(*both, link=link, peers=False, middleware="fastdds", time=2)
         if missing.startswith("both"):
@@ -46,10 +46,11 @@ def test_peers_are_discovered_without_an_address(perftest, link, pub, sub):
     """By the default, and by the option that names it."""
     both = ("-discovery", "multicast") if pub == sub else ()
     before = multicast_packets(link[0])
-    publisher, subscriber = perftest.pair(*both, link=link, peers=False, middleware=(pub, sub))
+    options = {"link": link, "peers": False, "middleware": (pub, sub), "time": 30}
+    publisher, subscriber = perftest.pair(*both, pub=("-numIter", 1000), **options)
     assert publisher.k8sdds["options"]["discovery"] == "multicast"
-    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
-    assert multicast_packets(link[0]) - before < 100 < publisher.k8sdds["sent"], "samples use unicast"
+    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] == 1000
+    assert multicast_packets(link[0]) - before < 100, "samples use unicast"
 
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])

@@ -26,7 +26,7 @@ def test_understands_cyclonedds_by_multicast(perftest, link, middleware):
 
 def test_pings_are_not_acknowledged_one_by_one(perftest, link):
     pings = ("-latencyTest", "-numIter", 10000)
-    publisher, _ = perftest.pair(pub=pings, link=link, middleware="fastdds", time=30)
+    publisher, _ = perftest.pair(pub=pings, link=link, middleware="fastdds", time=100)
     received = int(sh(f"ip netns exec {link[0]} cat /sys/class/net/eth0/statistics/rx_packets"))
     assert publisher.k8sdds["pongs_received"] == 10000 <= received < 16000  # pongs of the warm-up included
 

@@ -56,7 +56,8 @@ def test_each_instance_has_a_history_of_its_own(perftest, middleware: str) -> No
     ],
 )
 def test_all_tests_have_instances(perftest, middleware: str, test: tuple[str, ...]) -> None:
-    publisher, subscriber = perftest.pair("-keyed", "-instances", 4, pub=test, middleware=middleware)
+    both, pub = ("-keyed", "-instances", 4), (*test, "-numIter", 42)
+    publisher, subscriber = perftest.pair(*both, pub=pub, middleware=middleware, time=30)
     counts = subscriber.k8sdds["instances"]
     assert counts["received"] == 4 and counts["most_samples"] - counts["fewest_samples"] <= 1
     assert publisher.k8sdds["lost"] == 0
@@ -72,7 +73,8 @@ def test_keys_interoperate(perftest, writer: str, reader: str) -> None:
 
 def test_more_instances_than_the_queue_has_samples(perftest) -> None:
     both = ("-keyed", "-instances", 50, "-dataLen", 1000)
-    publisher, subscriber = perftest.pair(*both, pub=("-sendQueueSize", 10))
+    pub = ("-sendQueueSize", 10, "-numIter", 200)
+    publisher, subscriber = perftest.pair(*both, pub=pub, time=30)
     assert publisher.k8sdds["qos"]["send_queue"] == 10
     assert subscriber.k8sdds["instances"]["received"] == 50 and subscriber.k8sdds["lost"] == 0
 

@@ -13,7 +13,7 @@ def timestamps(perftest, link, *pub: object) -> Counter:
     """Return how many samples of the throughput test have each source timestamp."""
     by_writer = defaultdict(dict)
     with packet_socket(link[0]) as packets:
-        perftest.pair(pub=("-dataLen", LENGTH, "-numIter", 640, *pub), link=link)
+        perftest.pair(pub=("-dataLen", LENGTH, "-numIter", 640, *pub), link=link, time=30)
         for prefix, messages in rtps_messages(packets):
             timestamp = None
             for message in messages:

@@ -81,9 +81,9 @@ def test_every_way_to_receive(perftest, receive, length):
 
 def test_topics_writers_and_instances(perftest):
     both = ("-topics", 2, "-writers", 3, "-keyed", "-instances", 7)
-    publisher, subscriber = perftest.pair(*both, middleware="zenoh")
+    publisher, subscriber = perftest.pair(*both, pub=("-numIter", 420), middleware="zenoh", time=30)
     result = subscriber.k8sdds
-    assert result["received"] == publisher.k8sdds["sent"] > 42
+    assert result["received"] == publisher.k8sdds["sent"] == 420
     assert result["out_of_order"] == 0
     assert len(result["writers"]) == 6
 
@@ -170,7 +170,8 @@ def test_no_samples_are_left_in_shared_memory(perftest, elsewhere):
     """Files of 12 KiB for the handshake may be left, which the library removes when the next process starts."""
     within, folder = elsewhere
     both = ("-transport", "SHMEM", "-dataLen", 1024)
-    processes = perftest.begin(*both, middleware="zenoh", within=within)
+    rate = ("-pubRate", "1000:sleep")
+    processes = perftest.begin(*both, pub=rate, middleware="zenoh", within=within, time=3)
     processes[1].wait_for_phase("M")
     sizes = [file.stat().st_size for file in folder.iterdir()]
     assert len([size for size in sizes if size >= 1 << 20]) == 4
@@ -396,7 +397,8 @@ def test_what_a_foreign_session_sends_is_ignored(perftest, router):
 
 
 def test_a_foreign_sample_by_tcp_does_not_end_a_run_over_shared_memory(perftest):
-    processes = perftest.begin("-transport", "SHMEM", pub=("-latencyTest",), middleware="zenoh", time=3)
+    pub = ("-latencyTest", "-pubRate", "1000:sleep")
+    processes = perftest.begin("-transport", "SHMEM", pub=pub, middleware="zenoh", time=6)
     processes[1].wait_for_phase("M")
     endpoint = f"tcp/127.0.0.1:{publisher_port(perftest)}"
     settings = "scouting: {multicast: {enabled: false}}, transport: {shared_memory: {enabled: false}}"
@@ -414,7 +416,7 @@ def test_a_foreign_sample_by_tcp_does_not_end_a_run_over_shared_memory(perftest)
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_peer_that_held_buffers_is_lost(perftest, victim):
-    processes = perftest.begin("-transport", "SHMEM", "-peerTimeout", 1, middleware="zenoh", time=20)
+    processes = perftest.begin("-transport", "SHMEM", "-peerTimeout", 3, middleware="zenoh", time=20)
     processes[1].wait_for_phase("M")
     processes[victim].signal(signal.SIGKILL)
     assert processes[1 - victim].end() == 4
