@@ -35,7 +35,7 @@ from k8sdds.claims.reasons import (
 )
 from k8sdds.results import machine
 from k8sdds.results.metrics import METRICS
-from k8sdds.results.run_folder import RunFolder
+from k8sdds.results.run_folder import RunFolder, without_copies
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -105,8 +105,7 @@ def judge(
 
     `obstacles` has why a claim, by id, could not be measured.
     """
-    # The same folder twice would count as two runs that do not differ.
-    sources = [Source.read(run) for run in {run.path.resolve(): run for run in runs}.values()]
+    sources = [Source.read(run) for run in without_copies(runs)]
     return [
         judge_claim(claim, sources, claims.level, (obstacles or {}).get(claim.id, ""))
         for claim in claims.claims

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import Quantities, check_quantities
 from k8sdds.cli.output import Consequences, RowsOutput, TablesOutput
-from k8sdds.results.run_folder import RunFolder
+from k8sdds.results.run_folder import RunFolder, without_copies
 from k8sdds.system.errors import InputError
 from k8sdds.system.yaml_text import nearest
 
@@ -124,9 +124,10 @@ def history(
 
     check_quantities(quantity)
     opened = [RunFolder.open(folder) for folder in folders]
-    paths = [run.path.resolve() for run in opened]
-    if repeated := [run.path for run in opened if paths.count(run.path.resolve()) > 1]:
-        raise InputError(f"{repeated[-1]} is named more than once", "name each run folder once")
+    if repeated := [run.path for run in opened if run not in without_copies(opened)]:
+        raise InputError(
+            f"{repeated[0]} is named more than once, or another folder is a copy of it", "name each run once"
+        )
     found = analysis.history([_run(run) for run in opened], quantity or (), overheads)
     after.print(history_report.findings(found, overheads), out)
 

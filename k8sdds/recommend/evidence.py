@@ -23,7 +23,7 @@ from k8sdds.networks import label_without_engine
 from k8sdds.results import tidy
 from k8sdds.results.machine import has_old_switch, machine_identity
 from k8sdds.results.metrics import METRICS
-from k8sdds.results.run_folder import EXPERIMENT, RunFolder
+from k8sdds.results.run_folder import EXPERIMENT, RunFolder, without_copies
 from k8sdds.system.errors import InputError
 from k8sdds.system.grouping import Row
 from k8sdds.system.numbers import count
@@ -216,9 +216,7 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
             f" {application.name}",
         )
     rows: list[_Entry] = []
-    # The trials of a folder that is named twice would count as different repetitions.
-    runs = {run.path.resolve(): run for run in map(RunFolder.open, folders)}
-    for index, run in enumerate(runs.values()):
+    for index, run in enumerate(without_copies(map(RunFolder.open, folders))):
         machine = {
             MACHINE: machine_identity(run) or f"unknown machine of {run.path}",
             SWITCH: EARLIER if has_old_switch(run) else "",

@@ -293,6 +293,11 @@ def newest_first(folder: Path) -> list[RunFolder]:
     return sorted(runs, key=lambda run: run.started_at, reverse=True)
 
 
+def without_copies(runs: Iterable[RunFolder]) -> list[RunFolder]:
+    """Return the runs, each once: a folder that is named twice or copied would count as two equal runs."""
+    return list({(run.path / CAMPAIGN).read_bytes(): run for run in runs}.values())
+
+
 def _created(path: Path) -> Path:
     """Create a folder if it is missing. Raises InputError for links, as in an archive that somebody else packed."""
     inside = (Path(parent, name) for parent, folders, files in os.walk(path) for name in (*folders, *files))

@@ -119,9 +119,8 @@ def folder(path, count, cpu_model="Cortex-A72", schema=2, **settings):
     """Write a run folder with valid trials of the flow."""
     path.mkdir()
     facts = {"cpu_model": cpu_model, "cpu_count": 4} if cpu_model else {}
-    (path / "campaign.json").write_text(
-        json.dumps({"schema": schema, "testbed": {"name": "lab", "facts": facts}})
-    )
+    campaign = {"schema": schema, "campaign": path.name, "testbed": {"name": "lab", "facts": facts}}
+    (path / "campaign.json").write_text(json.dumps(campaign))
     lines = [
         json.dumps(
             record() | settings | {"trial_id": f"{path.name}-{n}", "cell_id": path.name, "repetition": n}

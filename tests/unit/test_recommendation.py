@@ -6,6 +6,7 @@ import csv
 import math
 import random
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -191,13 +192,14 @@ def test_attempts_without_a_result_do_not_decide_what_is_usual(tmp_path: Path) -
     assert option.rejected["camera"]["reason"] == "lost-samples: 2"
 
 
-def test_a_folder_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+def test_a_folder_that_is_named_twice_or_copied_counts_once(tmp_path: Path) -> None:
     robot = application()
     path = folder(tmp_path / "run", applications.experiment(robot)).path
     (tmp_path / "link").symlink_to(path)
+    shutil.copytree(path, tmp_path / "copy")
     once, twice = (
         answer(evidence.of_folders(robot, [str(name) for name in names]))
-        for names in ([path], [path, tmp_path / "link"])
+        for names in ([path], [path, tmp_path / "link", tmp_path / "copy"])
     )
     assert [each.judgements for each in twice.ranked] == [each.judgements for each in once.ranked]
     assert twice.evidence.trials == once.evidence.trials

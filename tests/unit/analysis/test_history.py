@@ -163,9 +163,10 @@ def test_few_runs_are_refused():
 def test_a_folder_that_is_named_twice_is_refused(tmp_path):
     folders = [str(tmp_path / f"run-{number}") for number in range(MIN_RUNS)]
     for folder in folders:
-        RunFolder.create(Path(folder), {}, "")
+        RunFolder.create(Path(folder), {"started_at": folder}, "")
     result = CliRunner().invoke(app, ["history", *folders, f"{folders[0]}/"])
-    assert isinstance(result.exception, InputError) and "named more than once" in result.exception.message
+    assert isinstance(result.exception, InputError)
+    assert result.exception.message.startswith(f"{folders[0]} is named more than once")
 
 
 @pytest.mark.parametrize(
