@@ -235,7 +235,10 @@ class KubernetesClient:
         return response
 
     def retry_outages(self, send: Callable[[], T], timeout_s: float = OUTAGE_TIMEOUT_S) -> T:
-        """Call `send`; retry while the API server, a new namespace, or roles after an outage are not ready."""
+        """Call `send`; retry while the API server is unavailable or has not loaded its roles after an outage.
+
+        Also retry while the namespace of a pod is so new that it has no ServiceAccount.
+        """
         end = time.monotonic() + timeout_s
         pause = 0.1
         while True:
@@ -243,9 +246,11 @@ class KubernetesClient:
                 return send()
             except ApiError as error:
                 now = time.monotonic()
-                if error.status in TRANSIENT_STATUSES or NO_SERVICE_ACCOUNT in error.message:
+                if error.status in TRANSIENT_STATUSES:
                     self._last_outage_s = now
-                elif error.status not in AUTHORIZATION_STATUSES or now > self._last_outage_s + SETTLE_S:
+                elif NO_SERVICE_ACCOUNT not in error.message and (
+                    error.status not in AUTHORIZATION_STATUSES or now > self._last_outage_s + SETTLE_S
+                ):
                     raise
                 if now > end:
                     raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,12 +53,6 @@ def namespace(request: pytest.FixtureRequest, admin: KubernetesClient) -> Iterat
         f"{purpose}-{request.param}".lower(), purpose, privileged=request.param
     )
     admin.create(f"{CORE}/namespaces", manifest)
-    # The API server refuses pods until a controller has created their ServiceAccount.
-    account = f"{CORE}/namespaces/{manifest['metadata']['name']}/serviceaccounts/default"
-    deadline = time.monotonic() + 180
-    while admin.find(account) is None:
-        assert time.monotonic() < deadline, f"{account} was not created"
-        time.sleep(0.1)
     yield manifest["metadata"]["name"], request.param
     admin.delete(f"{CORE}/namespaces/{manifest['metadata']['name']}")
 
