@@ -99,3 +99,12 @@ def measured(
     assert [record["reason"] for record in last if not record["valid"]] == [], done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
     return last
+
+
+def measured_over_links(k8sdds: Command, folder: Path, text: str, *args: str) -> list[dict[str, Any]]:
+    """Run an experiment, given as text, into `out` of the folder; return its `attempts_over_links`."""
+    path = folder / "experiment.yaml"
+    path.write_text(text)
+    done = k8sdds("run", str(path), *args, "-o", str(folder / "out"))
+    assert (folder / "out").exists(), done.stderr
+    return attempts_over_links(folder / "out")

@@ -122,7 +122,7 @@ def test_a_fault_costs_one_attempt_at_most(
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
     folder = tmp_path / "run"
     with running(tmp_path, "./faults.yaml", *user.options, "-o", "run") as process:
-        wait(lambda: after_first_trial(folder), process, "the second trial")
+        wait(lambda: after_first_trial(folder), process, "a trial after the first one")
         time.sleep(1.5)
         getattr(Victims(admin, one_machine), fault)()
         out, error = process.communicate(timeout=DURATION_S)
@@ -142,7 +142,7 @@ def test_a_killed_campaign_can_be_resumed(
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
     folder = tmp_path / "run"
     with running(tmp_path, "./faults.yaml", *user.options, "-o", "run") as process:
-        wait(lambda: after_first_trial(folder), process, "the second trial")
+        wait(lambda: after_first_trial(folder), process, "a trial after the first one")
         process.kill()
         process.communicate()
     kept = rows(folder)

@@ -17,7 +17,7 @@ from k8sdds.system.errors import PartFailed
 from k8sdds.testbeds.link_emulation import Port, configuration
 from tests.cluster.conftest import ENDS_S, running, wait
 from tests.clusters import Deployed
-from tests.measuring import attempts_over_links, experiment, last_attempts
+from tests.measuring import experiment, last_attempts, measured_over_links
 
 pytestmark = pytest.mark.long
 
@@ -62,10 +62,7 @@ def test_links_lose_delay_and_interrupt_packets(
 ) -> None:
     before = states()
     text = experiment(SWEEP, duration_s=3, **KEYS)
-    (tmp_path / "experiment.yaml").write_text(text)
-    on_cluster = ("--testbed", one_machine.name, "-o", str(tmp_path / "out"))
-    one_machine.k8sdds("run", str(tmp_path / "experiment.yaml"), *on_cluster)
-    attempts = attempts_over_links(tmp_path / "out")
+    attempts = measured_over_links(one_machine.k8sdds, tmp_path, text, "--testbed", one_machine.name)
     assert states() == before
     assert {attempt["network"] for attempt in attempts} == {"host", "flannel-vxlan"}
     for attempt in attempts:

@@ -93,7 +93,7 @@ def traces() -> tuple[int, int]:
 
 
 def await_traces(before: tuple[int, int]) -> None:
-    """Wait until only the sockets and threads of before are left: closing waits for the others for a short time only."""
+    """Wait until this process has as many sockets and threads as before: `close` waits only briefly for their end."""
     deadline = time.monotonic() + 60
     while (now := traces()) != before:
         assert time.monotonic() < deadline, (before, now)

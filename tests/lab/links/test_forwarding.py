@@ -341,7 +341,7 @@ def test_the_kernel_splits_large_packets_before_they_are_lost_or_delayed(tmp_pat
         client.setblocking(False)
         assert client.send(bytes(100_000)) > 10 * 1448
         count, size = (after - before for after, before in zip(waiting(wire), of_udp, strict=True))
-        # On a busy machine, TCP gives the kernel as little as two segments at once.
+        # On a busy machine, TCP gives the kernel as few as two segments at once.
         assert count >= 2 and size / count <= 1514
         for each in (server, client, sender):
             each.close()

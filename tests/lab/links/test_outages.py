@@ -11,7 +11,7 @@ import pytest
 from k8sdds.results import arrivals
 from k8sdds.results.run_folder import RunFolder
 from tests.conftest import Command
-from tests.measuring import attempts_over_links, experiment
+from tests.measuring import experiment, measured_over_links
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -31,8 +31,8 @@ SWEEPS = """\
     rate: 100
 """
 RATE, LENGTH_S = 100, 1
-"""On a busy machine, participants, links and the campaign can each stand still for a second, also before the outage, in it,
-and between the commands that begin and end it."""
+"""A busy machine can stop a process for a second. Outages begin after 2 s, last 1 s and end long before the trial, so that
+such a pause hides neither all samples before an outage nor all of those in it."""
 
 
 def dropped(record: dict[str, Any]) -> dict[str, int]:
@@ -48,10 +48,8 @@ def missed(record: dict[str, Any]) -> int:
 
 
 def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "outages.yaml").write_text(experiment(SWEEPS, baseline="host", duration_s=6))
-    k8sdds("run", "outages.yaml", "-o", "out")
+    records = measured_over_links(k8sdds, tmp_path, experiment(SWEEPS, baseline="host", duration_s=6))
     run = RunFolder.open(tmp_path / "out")
-    records = attempts_over_links(tmp_path / "out")
     assert len(records) == 7
     for record in records:
         outage = arrivals.interruption(run.raw(record["trial_id"], record["attempt"]))
@@ -104,11 +102,10 @@ DUE = 7 * RATE
 
 @pytest.mark.long
 def test_what_subscribers_get_when_other_parts_fail(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "parts.yaml").write_text(experiment(PARTS, baseline="host", duration_s=7))
-    k8sdds("run", "parts.yaml", "-o", "out")
+    found = measured_over_links(k8sdds, tmp_path, experiment(PARTS, baseline="host", duration_s=7))
     run = RunFolder.open(tmp_path / "out")
     records: dict[str, list[dict[str, Any]]] = {}
-    for record in attempts_over_links(tmp_path / "out"):
+    for record in found:
         records.setdefault(record["outage_what"], []).append(record)
         outage = arrivals.interruption(run.raw(record["trial_id"], record["attempt"]))
         assert outage is not None and outage.length_s > 0.9 * LENGTH_S

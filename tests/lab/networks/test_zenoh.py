@@ -11,7 +11,7 @@ from k8sdds.model.trial import DISCOVERY_SERVER
 from k8sdds.results.run_folder import RunFolder
 from tests.conftest import Command
 from tests.lab.conftest import skip_if_unavailable
-from tests.measuring import attempts_over_links, experiment, measured
+from tests.measuring import experiment, measured, measured_over_links
 
 NETWORKS = ("host", "flannel-vxlan", "calico-vxlan")
 KINDS = """\
@@ -81,8 +81,6 @@ OUTAGE = """\
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_nothing_arrives_while_the_router_is_away(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "outage.yaml").write_text(experiment(OUTAGE, duration_s=6))
-    k8sdds("run", "outage.yaml", "-o", "out")
-    (record,) = attempts_over_links(tmp_path / "out")
+    (record,) = measured_over_links(k8sdds, tmp_path, experiment(OUTAGE, duration_s=6))
     assert record["outage_blind_ms"] >= 1000
     assert record["recovery_first_ms"] > 0

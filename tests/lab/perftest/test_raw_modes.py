@@ -41,7 +41,7 @@ def test_every_sample_is_accounted_for(perftest, link, mode, receive):
 
 @pytest.mark.parametrize("mode", COLLECTING)
 def test_the_last_incomplete_batch_is_sent(perftest, link, mode):
-    # Without a warm-up, whose samples would fill the socket of a subscriber that a busy machine stops.
+    # No warm-up: its samples would fill the socket of a subscriber that a busy machine stops.
     pub = ("-dataLen", 1000, "-numIter", 1001)
     publisher, subscriber = across(perftest, mode, pub=pub, link=link, time=20, warm_up=0)
     assert publisher["sent"] == 1001 and accounted(publisher, subscriber)
