@@ -48,9 +48,9 @@ def build(
 def _failure(what: str, log: Path) -> PrerequisiteError:
     """Return the error of a failed build, by its log."""
     text, remedy = log.read_text(), f"see the build log: {log}"
-    # cargo has repeated it. The last cause is that of the others.
-    causes = re.findall(r"^Caused by:\n +(.+)", text, re.MULTILINE) if "failed to download" in text else []
-    if causes:
+    # cargo repeats what may be a short failure. Its words depend on its version. The last cause is that of the others.
+    causes = re.findall(r"^Caused by:\n +(.+)", text, re.MULTILINE)
+    if causes and re.search(r"failed to download|download of .+ failed", text):
         return PrerequisiteError(
             f"cannot build {what}: cargo cannot download crates: {causes[-1]}",
             f"check the network and the proxy (https_proxy) of this machine, and run the command again; {remedy}",

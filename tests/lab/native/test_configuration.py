@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,16 @@ needs_rust = pytest.mark.skipif(
 )
 
 
-def configured(folder: Path, path: str, *settings: str, middleware: str = "zenoh") -> str:
+HIDE = 'if [ -e /usr/bin/cargo ]; then mount --bind /dev/null /usr/bin/cargo; fi; exec "$@"'
+WITHOUT_CARGO = ("unshare", "--mount", "sh", "-ec", HIDE, "sh")
+"""Runs a program that does not find the cargo of a Debian package. CMake looks there whatever the search path is."""
+
+
+def configured(
+    folder: Path, path: str, *settings: str, middleware: str = "zenoh", within: Sequence[str] = ()
+) -> str:
     """Return what CMake records for a middleware with this search path."""
-    argv = ["cmake", "-S", SOURCES, "-B", folder / "build", "-G", "Ninja", *settings]
+    argv = [*within, "cmake", "-S", SOURCES, "-B", folder / "build", "-G", "Ninja", *settings]
     done = subprocess.run(argv, env=os.environ | {"PATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     recorded = json.loads((folder / "build/perftest/middlewares.json").read_text())
@@ -43,13 +51,12 @@ def configured_ros2(folder: Path, path: str, *settings: str) -> str:
     return configured(folder, path, *settings, middleware="ros2-fastdds")
 
 
-@pytest.mark.skipif(bool(shutil.which("cargo", path=SYSTEM_PATH)), reason="cargo is in a system folder")
 def test_everything_else_is_built_without_cargo(tmp_path: Path) -> None:
     assert configured(tmp_path, SYSTEM_PATH) == "not built: it was not requested (CMake: -DK8SDDS_ZENOH=ON)"
-    found = configured(tmp_path, SYSTEM_PATH, "-DK8SDDS_ZENOH=ON")
+    found = configured(tmp_path, SYSTEM_PATH, "-DK8SDDS_ZENOH=ON", within=WITHOUT_CARGO)
     assert found == "not built: CMake found no cargo (Debian: rustc-web and cargo-web)"
     # A build that once had a compiler, and lost it, is no error either; and the request is kept.
-    assert configured(tmp_path, SYSTEM_PATH, "-DK8SDDS_cargo=/removed/cargo") == found
+    assert configured(tmp_path, SYSTEM_PATH, "-DK8SDDS_cargo=/removed/cargo", within=WITHOUT_CARGO) == found
     done = subprocess.run(
         ["ninja", "-C", tmp_path / "build", "-t", "targets", "all"], capture_output=True, text=True
     )
@@ -104,8 +111,6 @@ def test_a_failed_download_of_crates_is_explained(tmp_path: Path, monkeypatch: p
         )
     assert error.value.remedy.startswith("check the network and the proxy (https_proxy)")
     assert error.value.remedy.endswith(f"see the build log: {log}")
-    # cargo itself repeats what failed.
-    assert "1 try remaining" in log.read_text()
 
 
 def test_a_request_for_zenoh_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
