@@ -124,9 +124,10 @@ def history(
 
     check_quantities(quantity)
     opened = [RunFolder.open(folder) for folder in folders]
-    if repeated := [run.path for run in opened if run not in without_copies(opened)]:
+    distinct = without_copies(opened)
+    if repeated := [run.path for run in opened if run not in distinct]:
         raise InputError(
-            f"{repeated[0]} is named more than once, or another folder is a copy of it", "name each run once"
+            f"{repeated[0]} is named more than once, or is a copy of another folder", "name each run once"
         )
     found = analysis.history([_run(run) for run in opened], quantity or (), overheads)
     after.print(history_report.findings(found, overheads), out)

@@ -294,8 +294,21 @@ def newest_first(folder: Path) -> list[RunFolder]:
 
 
 def without_copies(runs: Iterable[RunFolder]) -> list[RunFolder]:
-    """Return the runs, each once: a folder that is named twice or copied would count as two equal runs."""
-    return list({(run.path / CAMPAIGN).read_bytes(): run for run in runs}.values())
+    """Return one folder of each run: a copy, or a folder that is named twice, would count as another run.
+
+    A campaign writes campaign.json once, so copies have the same. The folder with the largest trials.jsonl is kept,
+    because a copy of an unfinished run does not have the attempts that followed. Of equal ones, the first is kept.
+    """
+    found: dict[bytes, RunFolder] = {}
+    for run in runs:
+        content = reading.data(run.path / CAMPAIGN, remedy=_COPY)
+        found[content] = max(found.get(content, run), run, key=_trials_bytes)
+    return list(found.values())
+
+
+def _trials_bytes(run: RunFolder) -> int:
+    path = run.path / TRIALS
+    return path.stat().st_size if path.exists() else 0
 
 
 def _created(path: Path) -> Path:

@@ -48,7 +48,7 @@ def build(
 def _failure(what: str, log: Path) -> PrerequisiteError:
     """Return the error of a failed build, by its log."""
     text, remedy = log.read_text(), f"see the build log: {log}"
-    # cargo repeats what may be a short failure. Its words depend on its version. The last cause is that of the others.
+    # cargo has already retried. Its message depends on its version. The last cause is the root cause.
     causes = re.findall(r"^Caused by:\n +(.+)", text, re.MULTILINE)
     if causes and re.search(r"failed to download|download of .+ failed", text):
         return PrerequisiteError(

@@ -10,7 +10,7 @@ import pytest
 from k8sdds.results import arrivals
 from k8sdds.results.run_folder import RunFolder
 from tests.clusters import Deployed
-from tests.measuring import attempts_over_links, experiment
+from tests.measuring import experiment, measured_over_links
 
 OUTAGES = """\
   # The trial after the first one of these begins with the pod that replaced another one.
@@ -39,12 +39,11 @@ SENT = 15 * 100
 
 @pytest.mark.long
 def test_what_subscribers_get_when_parts_of_a_cluster_fail(one_machine: Deployed, tmp_path: Path) -> None:
-    path, folder = tmp_path / "outages.yaml", tmp_path / "out"
-    path.write_text(experiment(OUTAGES, baseline="flannel-vxlan", duration_s=15))
-    one_machine.k8sdds("run", str(path), "--testbed", one_machine.name, "-o", str(folder))
-    run = RunFolder.open(folder)
+    text = experiment(OUTAGES, baseline="flannel-vxlan", duration_s=15)
+    found = measured_over_links(one_machine.k8sdds, tmp_path, text, "--testbed", one_machine.name)
+    run = RunFolder.open(tmp_path / "out")
     records: dict[str, list[dict[str, Any]]] = {}
-    for record in attempts_over_links(folder):
+    for record in found:
         records.setdefault(record["outage_what"], []).append(record)
         outage = arrivals.interruption(run.raw(record["trial_id"], record["attempt"]))
         assert outage is not None and outage.length_s > 0.9
@@ -52,7 +51,7 @@ def test_what_subscribers_get_when_parts_of_a_cluster_fail(one_machine: Deployed
         assert record["recovery_first_ms"] > 0
         if record["outage_what"] in ("pod", "link"):
             assert record["outage_blind_ms"] > 900
-    counts = {what: len(found) for what, found in records.items()}
+    counts = {what: len(each) for what, each in records.items()}
     assert counts == {"pod": 2, "link": 1, "agent": 1, "server": 1}
 
     for record in records["pod"]:

@@ -244,6 +244,7 @@ def test_what_failed_is_cleaned_up_after_an_attempt_that_was_not_interrupted(
 
 
 FORBIDDEN = (403, {"kind": "Status", "message": "pods is forbidden: RBAC: clusterrole not found"})
+NEW = 'pods "a" is forbidden: error looking up service account n/default: serviceaccount "default" not found'
 
 
 def test_missing_rights_are_reported_immediately(tmp_path: Path) -> None:
@@ -252,10 +253,13 @@ def test_missing_rights_are_reported_immediately(tmp_path: Path) -> None:
     with serve([(401, {"message": "Unauthorized"}), (200, {})]) as url, pytest.raises(ApiError) as refused:
         client_for(url, tmp_path).get("/api/v1/pods")
     assert "expired" in refused.value.remedy
+    # A new namespace is no outage, after which missing rights are retried.
+    refusals = [(403, {"message": NEW}), FORBIDDEN, (200, {})]
+    with serve(refusals) as url, pytest.raises(ApiError, match="clusterrole not found"):
+        client_for(url, tmp_path).get("/api/v1/pods")
 
 
 STARTING = (503, {"message": "the server is starting"})
-NEW = 'pods "a" is forbidden: error looking up service account n/default: serviceaccount "default" not found'
 
 
 @pytest.mark.parametrize("refusals", [(STARTING, FORBIDDEN, FORBIDDEN), ((403, {"message": NEW}),)])

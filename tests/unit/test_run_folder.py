@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from k8sdds.analysis import missing, overhead
 from k8sdds.campaign import start
 from k8sdds.results import tidy
-from k8sdds.results.run_folder import RunFolder
+from k8sdds.results.run_folder import RunFolder, without_copies
 from k8sdds.system import reading
 from k8sdds.system.errors import InputError
 
@@ -277,3 +278,10 @@ def test_nothing_is_written_through_links_of_an_archive(
 def test_a_run_folder_may_itself_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder(tmp_path).path)
     RunFolder(tmp_path / "link").require_own_files()
+
+
+def test_of_copies_the_one_with_most_trials_counts(tmp_path: Path) -> None:
+    run = folder(tmp_path)
+    earlier = RunFolder(shutil.copytree(run.path, tmp_path / "earlier"))
+    run.append_attempt({"attempt": 1})
+    assert without_copies([run, earlier]) == without_copies([earlier, run]) == [run]

@@ -67,8 +67,8 @@ def test_packets_are_lost_delayed_and_interrupted_as_asked(k8sdds: Command, tmp_
             all(length == 1 for length, _ in found["loss_bursts"][:1]) and down["burst_mean_packets"] < 1.03
         )
         assert down["outage_drops"] > 0 and not up["lost"]
-        # However busy the machine is: the forwarder knows the times of the outage before. The measured interval of 6 s
-        # still contains an outage that begins up to 3 s late.
+        # However busy the machine is: the forwarder knows the times of the outage in advance. The measured interval of
+        # 6 s still contains an outage that begins up to 3 s late.
         assert down["outages"] == 1 and down["outage_s"] == 2
         assert down["delay_p50_us"] >= 3000
         # What the subscriber did not get was lost or dropped on its link; other packets are those of discovery. A busy

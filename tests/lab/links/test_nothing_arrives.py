@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
-from tests.measuring import attempts_over_links, experiment
+from tests.measuring import experiment, measured_over_links
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -25,10 +25,8 @@ SWEEP = """\
 def test_large_samples_over_a_lossy_link_are_all_lost(k8sdds: Command, tmp_path: Path) -> None:
     """A sample of 512 KiB has some 350 packets, of which 40 % are lost."""
     text = experiment(SWEEP, baseline="baremetal", duration_s=2, link=LINK)
-    (tmp_path / "experiment.yaml").write_text(text)
-    done = k8sdds("run", "experiment.yaml", "-o", "out")
-    records = attempts_over_links(tmp_path / "out")
-    assert {record["middleware"] for record in records} == {"cyclonedds", "fastdds"}, done.stderr
+    records = measured_over_links(k8sdds, tmp_path, text)
+    assert {record["middleware"] for record in records} == {"cyclonedds", "fastdds"}
     assert (tmp_path / "out/report/report.html").exists()
     for record in records:
         # A publisher that a busy machine stops for a second sends fewer samples.

@@ -31,8 +31,8 @@ SWEEPS = """\
     rate: 100
 """
 RATE, LENGTH_S = 100, 1
-"""A busy machine can stop a process for a second. Outages begin after 2 s, last 1 s and end long before the trial, so that
-such a pause hides neither all samples before an outage nor all of those in it."""
+"""A busy machine can stop a process for a second. Outages begin 2 s after the start and end at least 3 s before the trial
+ends, so that such a pause does not hide all samples before an outage or all those after it."""
 
 
 def dropped(record: dict[str, Any]) -> dict[str, int]:

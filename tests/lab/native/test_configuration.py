@@ -30,9 +30,12 @@ needs_rust = pytest.mark.skipif(
 )
 
 
-HIDE = 'if [ -e /usr/bin/cargo ]; then mount --bind /dev/null /usr/bin/cargo; fi; exec "$@"'
+HIDE = (
+    "for cargo in /usr/local/bin/cargo /usr/bin/cargo; do"
+    ' [ ! -e $cargo ] || mount --bind /dev/null $cargo; done; exec "$@"'
+)
 WITHOUT_CARGO = ("unshare", "--mount", "sh", "-ec", HIDE, "sh")
-"""Runs a program that does not find the cargo of a Debian package. CMake looks there whatever the search path is."""
+"""Runs a program that finds no cargo in the system's folders. CMake searches them whatever PATH is."""
 
 
 def configured(

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -160,13 +161,15 @@ def test_few_runs_are_refused():
         history([run(number, 90) for number in range(5)])
 
 
-def test_a_folder_that_is_named_twice_is_refused(tmp_path):
+def test_a_folder_that_is_named_twice_or_copied_is_refused(tmp_path):
     folders = [str(tmp_path / f"run-{number}") for number in range(MIN_RUNS)]
     for folder in folders:
-        RunFolder.create(Path(folder), {"started_at": folder}, "")
-    result = CliRunner().invoke(app, ["history", *folders, f"{folders[0]}/"])
-    assert isinstance(result.exception, InputError)
-    assert result.exception.message.startswith(f"{folders[0]} is named more than once")
+        RunFolder.create(Path(folder), {"campaign": folder}, "")
+    copy = shutil.copytree(folders[0], tmp_path / "copy")
+    for repeated in (f"{folders[0]}/", str(copy)):
+        result = CliRunner().invoke(app, ["history", *folders, repeated])
+        assert isinstance(result.exception, InputError)
+        assert result.exception.message.startswith(f"{Path(repeated)} is named more than once, or is a copy")
 
 
 @pytest.mark.parametrize(

@@ -90,11 +90,12 @@ def test_claims_are_written_and_can_fail_a_pipeline(k8sdds: Command, runs: Path,
     assert failing.returncode == 6 and tested in failing.stdout, failing.stderr
 
 
-def test_a_folder_given_twice_is_one_run(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
+def test_a_folder_given_twice_or_copied_is_one_run(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(runs / "one")
+    shutil.copytree(runs / "one", tmp_path / "copy")
     args = ("--only", "flannel-vxlan-slower", "--json")
     once = json.loads(k8sdds("claims", str(runs / "one"), *args).stdout)
-    twice = json.loads(k8sdds("claims", str(runs / "one"), "link", *args).stdout)
+    twice = json.loads(k8sdds("claims", str(runs / "one"), "link", "copy", *args).stdout)
     assert twice["judged"] == once["judged"]
     both = json.loads(k8sdds("claims", str(runs / "one"), str(runs / "other"), *args).stdout)
     assert {row["source"] for row in both["rows"]} == {"2 runs", "one", "other"}
