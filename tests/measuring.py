@@ -91,10 +91,7 @@ def measured(
     k8sdds: Command, folder: Path, text: str, *args: str, timeout_s: float = 600
 ) -> list[dict[str, Any]]:
     """Run an experiment, given as text, into `out` of the folder; return the last attempts, which must all be valid."""
-    path = folder / "experiment.yaml"
-    path.write_text(text)
-    done = k8sdds("run", str(path), *args, "-o", str(folder / "out"), timeout_s=timeout_s)
-    assert (folder / "out").exists(), done.stderr
+    done = _run(k8sdds, folder, text, *args, timeout_s=timeout_s)
     last = last_attempts(folder / "out")
     assert [record["reason"] for record in last if not record["valid"]] == [], done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
@@ -103,8 +100,15 @@ def measured(
 
 def measured_over_links(k8sdds: Command, folder: Path, text: str, *args: str) -> list[dict[str, Any]]:
     """Run an experiment, given as text, into `out` of the folder; return its `attempts_over_links`."""
+    _run(k8sdds, folder, text, *args)
+    return attempts_over_links(folder / "out")
+
+
+def _run(
+    k8sdds: Command, folder: Path, text: str, *args: str, **options: Any
+) -> subprocess.CompletedProcess[str]:
     path = folder / "experiment.yaml"
     path.write_text(text)
-    done = k8sdds("run", str(path), *args, "-o", str(folder / "out"))
+    done = k8sdds("run", str(path), *args, "-o", str(folder / "out"), **options)
     assert (folder / "out").exists(), done.stderr
-    return attempts_over_links(folder / "out")
+    return done

@@ -162,6 +162,6 @@ def test_packets_carry_the_code_point(perftest, link, middleware):
             for rule in rules if "rule" in rule
             for expression in rule["rule"]["expr"] if "counter" in expression
         ]  # fmt: skip
-        assert marked >= publisher.k8sdds["pongs_received"] > 0
+        assert marked >= publisher.k8sdds["pongs_received"] > 100
         # A participant can announce all its endpoints in one large packet before its sockets are marked.
         assert unmarked <= 2
