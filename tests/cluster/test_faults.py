@@ -119,8 +119,6 @@ def test_a_fault_costs_one_attempt_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
-    # Nodes are not ready for a moment after an earlier test has switched the network.
-    one_machine.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=180s")
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
     folder = tmp_path / "run"
     with running(tmp_path, "./faults.yaml", *user.options, "-o", "run") as process:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +20,7 @@ from k8sdds.system.cgroups import CpuResources
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, selection
 from k8sdds.testbeds.cluster import discovery, installed, links, namespace, placement, pods, preflight
+from k8sdds.testbeds.cluster import testbed as cluster_testbed
 from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
 from k8sdds.testbeds.cluster.nodes import (
@@ -41,13 +43,17 @@ IMAGE = "k8sdds.local/perftest:0.1.0"
 
 def nodes(**changes: dict[str, Any]) -> list[NodeInfo]:
     """Return the recorded nodes, some with a changed spec or status."""
-    matches = []
-    for data in copy.deepcopy(NODES):
+    return [NodeInfo.parse(data) for data in changed(**changes)]
+
+
+def changed(**changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the recorded Node objects, some with a changed spec or status."""
+    objects = copy.deepcopy(NODES)
+    for data in objects:
         change = changes.get(data["metadata"]["name"], {})
         data["spec"] |= change.get("spec", {})
         data["status"] |= change.get("status", {})
-        matches.append(NodeInfo.parse(data))
-    return matches
+    return objects
 
 
 def cell(**values: Any) -> Cell:
@@ -76,8 +82,8 @@ def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() ->
     assert names() == ["n2", "n3", "n1"]
     assert names(n1={"spec": {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]}}) == ["n2", "n3"]
     assert names(n3={"spec": {"unschedulable": True}}) == ["n2", "n1"]
-    away = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "no report"}]}}
-    assert [node.unusable for node in nodes(n2=away) if node.name == "n2"] == ["not ready: no report"]
+    away = nodes(n2=not_ready("Unknown", "no report"))
+    assert [node.unusable for node in away if node.name == "n2"] == ["not ready: no report"]
     assert usable(nodes(), ["arm64"]) == []
     reserved = {"spec": {"taints": [{"key": "dedicated", "effect": "NoExecute"}]}}
     pressed = {"spec": {"taints": [{"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}]}}
@@ -86,6 +92,41 @@ def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() ->
     )
     assert "n2: taint dedicated:NoExecute; n3: taint node.kubernetes.io/disk-pressure" in problem.what
     assert problem.remedy.endswith("or use nodes with taints: --tolerate dedicated:NoExecute")
+
+
+NO_NETWORK = (
+    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns"
+    " error: cni plugin not initialized"
+)
+"""Message of a real kubelet while the configuration of its node's network is missing."""
+
+
+def not_ready(status: str, message: str) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": "Ready", "status": status, "message": message}]}}
+
+
+def test_nodes_whose_network_is_being_replaced_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other reasons last, and so may this one."""
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+
+    def unusable(*answers: list[dict[str, Any]]) -> list[str]:
+        """Return why nodes cannot be used, if the API server gives these answers in turn."""
+        remaining = iter(answers)
+
+        class Api:
+            def get(self, path: str) -> dict[str, Any]:
+                return {"items": next(remaining)}
+
+        testbed = ClusterTestbed(cast(Any, Api()), SelectedTestbed("cluster"), "c")
+        return [node.unusable for node in testbed.nodes if node.unusable]
+
+    without = changed(n2=not_ready("False", NO_NETWORK))
+    tainted = {"spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}
+    assert unusable(without, without, changed(n3=tainted), changed()) == [] and len(waits) == 3
+    assert unusable(changed(n2=not_ready("Unknown", "no report"))) == ["not ready: no report"]
+    monkeypatch.setattr(cluster_testbed, "NETWORK_REPORTED_S", 0)
+    assert unusable(without) == [f"not ready: {NO_NETWORK}"]
 
 
 def test_cores_of_machines_with_usable_nodes_are_counted_once() -> None:

@@ -14,6 +14,8 @@ CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 TEMPORARY = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedBy")
 """Starts of taints for conditions such as disk-pressure, for nodes that a cloud still prepares, and for nodes that an
 autoscaler is about to delete."""
+NO_NETWORK = ("NetworkPluginNotReady", "node.kubernetes.io/not-ready:")
+"""Reason by which a kubelet reports that its runtime has no pod network, and taint that stays for a moment longer."""
 REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
 """Effects of taints that keep pods away."""
 MAX_REPORTED_IMAGES = 50
@@ -58,6 +60,11 @@ class NodeInfo:
     def is_reserved(self) -> bool:
         """Whether participants could run here if the user tolerated the taints, of which none is temporary."""
         return bool(self.untolerated) and not any(taint.startswith(TEMPORARY) for taint in self.untolerated)
+
+    @property
+    def lacks_network(self) -> bool:
+        """Whether the node cannot run participants because it has no pod network, or had none a moment ago."""
+        return any(sign in self.unusable for sign in NO_NETWORK)
 
     @property
     def images(self) -> frozenset[str]:

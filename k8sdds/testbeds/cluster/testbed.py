@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -55,6 +56,8 @@ POD_FACTS = (
 )  # fmt: skip
 SWITCH_S = 35.0
 """Duration of a network switch with the pods and their verification, measured on three local nodes with two cores."""
+NETWORK_REPORTED_S = 30
+"""Longer than it takes until a kubelet asks its runtime for the network (5 s) and reports the answer (10 s)."""
 
 
 class ClusterTestbed(Testbed):
@@ -76,7 +79,17 @@ class ClusterTestbed(Testbed):
 
     @cached_property
     def nodes(self) -> list[NodeInfo]:
-        """The cluster's nodes; empty if this user may not list them."""
+        """The cluster's nodes; empty if this user may not list them.
+
+        Waits for nodes without a pod network: kubelets report this for a moment when the network has been replaced.
+        """
+        deadline, nodes = time.monotonic() + NETWORK_REPORTED_S, self._list_nodes()
+        while any(node.lacks_network for node in nodes) and time.monotonic() < deadline:
+            time.sleep(1)
+            nodes = self._list_nodes()
+        return nodes
+
+    def _list_nodes(self) -> list[NodeInfo]:
         listed = permissions.readable(self.client, permissions.NODES)
         taints = self.selected.taints
         return [NodeInfo.parse(node, taints) for node in (listed["items"] if listed else ())]
