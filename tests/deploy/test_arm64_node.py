@@ -136,7 +136,9 @@ def test_both_architectures_in_one_cluster(site: Machines) -> None:
     site.deploy()
     assert site.deploy() == "no changes\n"
     check_nodes(site)
-    check_samples(site)
+    check_samples(site, "profile", "--testbed", NAME)
+    # The same by a kubeconfig, as on a cluster that others deployed.
+    check_samples(site, "kubeconfig", *site.user(NAME, HEAD).options)
     site.k8sdds("destroy", profile, "--yes")
     assert_same(site.machine_states(), before)
     assert site.k8sdds("destroy", profile, "--yes").stdout == "Nothing to destroy.\n"
@@ -159,12 +161,12 @@ def check_nodes(site: Machines) -> None:
     assert all("linux/arm64" in line and "linux/amd64" not in line for line in lines), done.stdout
 
 
-def check_samples(site: Machines) -> None:
+def check_samples(site: Machines, name: str, *testbed: str) -> None:
     """Every middleware delivers samples in both directions on both networks, on the path of the network."""
     path = site.profile.with_name("architectures.yaml")
     path.write_text(experiment(SWEEPS, duration_s=DURATION_S, warmup_s=0.5))
-    folder = site.profile.with_name("run")
-    site.k8sdds("run", str(path), "--testbed", NAME, "-o", str(folder))
+    folder = site.profile.with_name(name)
+    site.k8sdds("run", str(path), *testbed, "-o", str(folder))
     rows = valid_attempts(folder)
     cells = {(row["network"], row["middleware"], row["placement"]["pub"].partition("=")[2]) for row in rows}
     assert cells == {
