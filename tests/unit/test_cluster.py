@@ -14,13 +14,13 @@ import pytest
 from k8sdds import versions
 from k8sdds.campaign import experiments
 from k8sdds.kubernetes.client import ApiError
+from k8sdds.kubernetes.metrics.quantities import parse_time_s
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import UNKNOWN
 from k8sdds.system.cgroups import CpuResources
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, selection
 from k8sdds.testbeds.cluster import discovery, installed, links, namespace, placement, pods, preflight
-from k8sdds.testbeds.cluster import testbed as cluster_testbed
 from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
 from k8sdds.testbeds.cluster.nodes import (
@@ -99,16 +99,19 @@ NO_NETWORK = (
     " error: cni plugin not initialized"
 )
 """Message of a real kubelet while the configuration of its node's network is missing."""
+CHANGED_AT = "2026-11-28T08:04:55Z"
 
 
 def not_ready(status: str, message: str) -> dict[str, Any]:
-    return {"status": {"conditions": [{"type": "Ready", "status": status, "message": message}]}}
+    condition = {"type": "Ready", "status": status, "message": message, "lastTransitionTime": CHANGED_AT}
+    return {"status": {"conditions": [condition]}}
 
 
 def test_nodes_whose_network_is_being_replaced_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other reasons last, and so may this one."""
+    """Nodes that are not ready for another reason, or for longer, are not awaited."""
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
+    monkeypatch.setattr(time, "time", lambda: parse_time_s(CHANGED_AT) + 20)
 
     def unusable(*answers: list[dict[str, Any]]) -> list[str]:
         """Return why nodes cannot be used, if the API server gives these answers in turn."""
@@ -122,10 +125,11 @@ def test_nodes_whose_network_is_being_replaced_are_awaited(monkeypatch: pytest.M
         return [node.unusable for node in testbed.nodes if node.unusable]
 
     without = changed(n2=not_ready("False", NO_NETWORK))
-    tainted = {"spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}
-    assert unusable(without, without, changed(n3=tainted), changed()) == [] and len(waits) == 3
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    tainted = changed(n3=not_ready("True", "") | {"spec": {"taints": [taint]}})
+    assert unusable(without, without, tainted, changed()) == [] and len(waits) == 3
     assert unusable(changed(n2=not_ready("Unknown", "no report"))) == ["not ready: no report"]
-    monkeypatch.setattr(cluster_testbed, "NETWORK_REPORTED_S", 0)
+    monkeypatch.setattr(time, "time", lambda: parse_time_s(CHANGED_AT) + 40)
     assert unusable(without) == [f"not ready: {NO_NETWORK}"]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
+from k8sdds.kubernetes.metrics.quantities import parse_time_s
 from k8sdds.model.ip_families import IpFamily, family_of
 from k8sdds.model.profile import toleration
 
@@ -15,7 +16,9 @@ TEMPORARY = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDe
 """Starts of taints for conditions such as disk-pressure, for nodes that a cloud still prepares, and for nodes that an
 autoscaler is about to delete."""
 NO_NETWORK = ("NetworkPluginNotReady", "node.kubernetes.io/not-ready:")
-"""Reason by which a kubelet reports that its runtime has no pod network, and taint that stays for a moment longer."""
+"""Reason in the message of a kubelet whose runtime has no pod network, and taint that stays for a moment longer."""
+NETWORK_WAIT_S = 30
+"""Longer than it takes until a kubelet asks its runtime again (5 s) and reports the answer (10 s)."""
 REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
 """Effects of taints that keep pods away."""
 MAX_REPORTED_IMAGES = 50
@@ -55,16 +58,21 @@ class NodeInfo:
     """KEY:EFFECT of the taints that keep pods of k8sdds away; empty if there are none, or another reason does."""
     unusable: str
     """Why participants cannot run on the node; empty if they can."""
+    changed_at_s: float
+    """Unix time at which it became ready or not ready; 0 if unknown."""
 
     @property
     def is_reserved(self) -> bool:
         """Whether participants could run here if the user tolerated the taints, of which none is temporary."""
         return bool(self.untolerated) and not any(taint.startswith(TEMPORARY) for taint in self.untolerated)
 
-    @property
-    def lacks_network(self) -> bool:
-        """Whether the node cannot run participants because it has no pod network, or had none a moment ago."""
-        return any(sign in self.unusable for sign in NO_NETWORK)
+    def awaits_network(self, now_s: float) -> bool:
+        """Return whether the node cannot run participants because its pod network has just been replaced.
+
+        `now_s`: Unix time. A node that has not been ready for longer awaits none.
+        """
+        is_recent = abs(now_s - self.changed_at_s) < NETWORK_WAIT_S
+        return is_recent and any(sign in self.unusable for sign in NO_NETWORK)
 
     @property
     def images(self) -> frozenset[str]:
@@ -79,6 +87,7 @@ class NodeInfo:
         listed = metadata.get("annotations", {}).get(versions.NODE_TAINTS_ANNOTATION, "")
         tolerated = frozenset((*listed.split(","), *taints)) - {""}
         unusable = _unusable(spec, status)
+        changed_at = _ready(status).get("lastTransitionTime")
         untolerated = () if unusable else _untolerated(spec, tolerated)
         return cls(
             name=metadata["name"],
@@ -98,6 +107,7 @@ class NodeInfo:
             pod_ranges=_pod_ranges(spec),
             untolerated=untolerated,
             unusable=unusable or " and ".join(f"taint {taint}" for taint in untolerated),
+            changed_at_s=parse_time_s(changed_at) if changed_at else 0,
         )
 
 
@@ -132,9 +142,14 @@ def _pod_ranges(spec: dict[str, Any]) -> tuple[str, ...]:
     return tuple(filter(None, spec.get("podCIDRs") or [spec.get("podCIDR")]))
 
 
-def _unusable(spec: dict[str, Any], status: dict[str, Any]) -> str:
+def _ready(status: dict[str, Any]) -> dict[str, Any]:
+    """Return the condition that states whether the node is ready; empty if there is none."""
     conditions: list[dict[str, Any]] = status.get("conditions", [])
-    ready = next((condition for condition in conditions if condition.get("type") == "Ready"), {})
+    return next((condition for condition in conditions if condition.get("type") == "Ready"), {})
+
+
+def _unusable(spec: dict[str, Any], status: dict[str, Any]) -> str:
+    ready = _ready(status)
     if ready.get("status") != "True":
         return f"not ready: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}"
     if spec.get("unschedulable"):

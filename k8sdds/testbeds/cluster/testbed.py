@@ -56,8 +56,6 @@ POD_FACTS = (
 )  # fmt: skip
 SWITCH_S = 35.0
 """Duration of a network switch with the pods and their verification, measured on three local nodes with two cores."""
-NETWORK_REPORTED_S = 30
-"""Longer than it takes until a kubelet asks its runtime for the network (5 s) and reports the answer (10 s)."""
 
 
 class ClusterTestbed(Testbed):
@@ -81,10 +79,10 @@ class ClusterTestbed(Testbed):
     def nodes(self) -> list[NodeInfo]:
         """The cluster's nodes; empty if this user may not list them.
 
-        Waits for nodes without a pod network: kubelets report this for a moment when the network has been replaced.
+        Waits for nodes whose pod network has just been replaced, which kubelets report late.
         """
-        deadline, nodes = time.monotonic() + NETWORK_REPORTED_S, self._list_nodes()
-        while any(node.lacks_network for node in nodes) and time.monotonic() < deadline:
+        nodes = self._list_nodes()
+        while any(node.awaits_network(time.time()) for node in nodes):
             time.sleep(1)
             nodes = self._list_nodes()
         return nodes
