@@ -91,6 +91,12 @@ def _path(client: KubernetesClient, obj: dict[str, Any]) -> str:
     return f"{collection_path(client, obj)}/{obj['metadata']['name']}"
 
 
+def condition(obj: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the condition of this type in an object's status; empty if the status does not have it."""
+    conditions: list[dict[str, Any]] = obj.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each.get("type") == kind), {})
+
+
 def image(obj: dict[str, Any]) -> str:
     """Return the image of the first container of a StatefulSet or DaemonSet."""
     return str(obj["spec"]["template"]["spec"]["containers"][0]["image"])

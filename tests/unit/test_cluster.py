@@ -82,7 +82,7 @@ def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() ->
     assert names() == ["n2", "n3", "n1"]
     assert names(n1={"spec": {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]}}) == ["n2", "n3"]
     assert names(n3={"spec": {"unschedulable": True}}) == ["n2", "n1"]
-    away = nodes(n2=not_ready("Unknown", "no report"))
+    away = nodes(n2=reported("Unknown", "no report"))
     assert [node.unusable for node in away if node.name == "n2"] == ["not ready: no report"]
     assert usable(nodes(), ["arm64"]) == []
     reserved = {"spec": {"taints": [{"key": "dedicated", "effect": "NoExecute"}]}}
@@ -102,7 +102,7 @@ NO_NETWORK = (
 CHANGED_AT = "2026-11-28T08:04:55Z"
 
 
-def not_ready(status: str, message: str) -> dict[str, Any]:
+def reported(status: str, message: str) -> dict[str, Any]:
     condition = {"type": "Ready", "status": status, "message": message, "lastTransitionTime": CHANGED_AT}
     return {"status": {"conditions": [condition]}}
 
@@ -124,11 +124,11 @@ def test_nodes_whose_network_is_being_replaced_are_awaited(monkeypatch: pytest.M
         testbed = ClusterTestbed(cast(Any, Api()), SelectedTestbed("cluster"), "c")
         return [node.unusable for node in testbed.nodes if node.unusable]
 
-    without = changed(n2=not_ready("False", NO_NETWORK))
+    without = changed(n2=reported("False", NO_NETWORK))
     taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    tainted = changed(n3=not_ready("True", "") | {"spec": {"taints": [taint]}})
+    tainted = changed(n3=reported("True", "") | {"spec": {"taints": [taint]}})
     assert unusable(without, without, tainted, changed()) == [] and len(waits) == 3
-    assert unusable(changed(n2=not_ready("Unknown", "no report"))) == ["not ready: no report"]
+    assert unusable(changed(n2=reported("Unknown", "no report"))) == ["not ready: no report"]
     monkeypatch.setattr(time, "time", lambda: parse_time_s(CHANGED_AT) + 40)
     assert unusable(without) == [f"not ready: {NO_NETWORK}"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from k8sdds.deploy.network_switch.cluster_objects import ClusterNode, controller
 from k8sdds.deploy.network_switch.node_state import NodeState
+from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.apply import Object
 from k8sdds.model.ip_families import Subnet, is_inside
 from k8sdds.networks.cluster_install import AgentConnections, ReadyCondition
@@ -92,11 +93,10 @@ def pods_of_old_network(pods: Sequence[Object], installed_at: str) -> list[Objec
 
 def _joined_network_at(pod: Object) -> str | None:
     """Return when the pod joined its network; None if it has not yet."""
+    if joined := objects.condition(pod, "PodReadyToStartContainers"):
+        joined_at: str = joined["lastTransitionTime"]
+        return joined_at if joined["status"] == "True" else None
     status = pod.get("status", {})
-    for condition in status.get("conditions", ()):
-        if condition["type"] == "PodReadyToStartContainers":
-            joined_at: str = condition["lastTransitionTime"]
-            return joined_at if condition["status"] == "True" else None
     # Kubernetes before 1.29 does not have this condition: use the time at which the kubelet accepted the pod.
     return status.get("startTime") if status.get("podIP") else None
 
@@ -145,8 +145,7 @@ def missing_replacements(deleted: Sequence[Object], pods: Sequence[Object]) -> l
 
 
 def _is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+    return objects.condition(pod, "Ready").get("status") == "True"
 
 
 def is_campaign_pod(pod: Object) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from k8sdds import versions
 from k8sdds.kubernetes.metrics.quantities import parse_time_s
+from k8sdds.kubernetes.objects import condition
 from k8sdds.model.ip_families import IpFamily, family_of
 from k8sdds.model.profile import toleration
 
@@ -16,7 +17,8 @@ TEMPORARY = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDe
 """Starts of taints for conditions such as disk-pressure, for nodes that a cloud still prepares, and for nodes that an
 autoscaler is about to delete."""
 NO_NETWORK = ("NetworkPluginNotReady", "node.kubernetes.io/not-ready:")
-"""Reason in the message of a kubelet whose runtime has no pod network, and taint that stays for a moment longer."""
+"""Parts of why a node is unusable: the kubelet's reason if its runtime has no pod network, and a taint that stays for a
+moment longer."""
 NETWORK_WAIT_S = 30
 """Longer than it takes until a kubelet asks its runtime again (5 s) and reports the answer (10 s)."""
 REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
@@ -66,6 +68,11 @@ class NodeInfo:
         """Whether participants could run here if the user tolerated the taints, of which none is temporary."""
         return bool(self.untolerated) and not any(taint.startswith(TEMPORARY) for taint in self.untolerated)
 
+    @property
+    def images(self) -> frozenset[str]:
+        """Names of all images."""
+        return frozenset(name for names in self.image_names for name in names)
+
     def awaits_network(self, now_s: float) -> bool:
         """Return whether the node cannot run participants because its pod network has just been replaced.
 
@@ -74,11 +81,6 @@ class NodeInfo:
         is_recent = abs(now_s - self.changed_at_s) < NETWORK_WAIT_S
         return is_recent and any(sign in self.unusable for sign in NO_NETWORK)
 
-    @property
-    def images(self) -> frozenset[str]:
-        """Names of all images."""
-        return frozenset(name for names in self.image_names for name in names)
-
     @classmethod
     def parse(cls, node: dict[str, Any], taints: Iterable[str] = ()) -> NodeInfo:
         """Parse a Node object. `taints`: KEY:EFFECT of those that the user tolerates."""
@@ -86,8 +88,8 @@ class NodeInfo:
         info = status.get("nodeInfo", {})
         listed = metadata.get("annotations", {}).get(versions.NODE_TAINTS_ANNOTATION, "")
         tolerated = frozenset((*listed.split(","), *taints)) - {""}
-        unusable = _unusable(spec, status)
-        changed_at = _ready(status).get("lastTransitionTime")
+        ready = condition(node, "Ready")
+        unusable, changed_at = _unusable(spec, ready), ready.get("lastTransitionTime")
         untolerated = () if unusable else _untolerated(spec, tolerated)
         return cls(
             name=metadata["name"],
@@ -99,7 +101,7 @@ class NodeInfo:
             ip_families=_ip_families(spec, status),
             image_names=tuple(tuple(image.get("names") or ()) for image in status.get("images", [])),
             reports_images=0 < len(status.get("images", [])) < MAX_REPORTED_IMAGES,
-            network_reason=_network_reason(status),
+            network_reason=condition(node, "NetworkUnavailable").get("reason") or "",
             tolerated=tolerated,
             address=next(iter(_internal_addresses(status)), ""),
             max_pods=_number(status.get("allocatable", {}).get("pods")),
@@ -122,12 +124,6 @@ def cores(nodes: Sequence[NodeInfo]) -> int:
     return sum(filter(None, of_machine.values())) if all(of_machine.values()) else 0
 
 
-def _network_reason(status: dict[str, Any]) -> str:
-    conditions = status.get("conditions", [])
-    reasons = (entry.get("reason") for entry in conditions if entry.get("type") == "NetworkUnavailable")
-    return str(next(reasons, None) or "")
-
-
 def _internal_addresses(status: dict[str, Any]) -> list[str]:
     return [entry["address"] for entry in status.get("addresses", []) if entry.get("type") == "InternalIP"]
 
@@ -142,14 +138,7 @@ def _pod_ranges(spec: dict[str, Any]) -> tuple[str, ...]:
     return tuple(filter(None, spec.get("podCIDRs") or [spec.get("podCIDR")]))
 
 
-def _ready(status: dict[str, Any]) -> dict[str, Any]:
-    """Return the condition that states whether the node is ready; empty if there is none."""
-    conditions: list[dict[str, Any]] = status.get("conditions", [])
-    return next((condition for condition in conditions if condition.get("type") == "Ready"), {})
-
-
-def _unusable(spec: dict[str, Any], status: dict[str, Any]) -> str:
-    ready = _ready(status)
+def _unusable(spec: dict[str, Any], ready: dict[str, Any]) -> str:
     if ready.get("status") != "True":
         return f"not ready: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}"
     if spec.get("unschedulable"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from k8sdds import middleware, versions
+from k8sdds.kubernetes import objects
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.settings import SHARED_MEMORY
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
@@ -283,13 +284,8 @@ def is_ready(pod: dict[str, Any]) -> bool:
     """Return whether commands can run in a pod."""
     status = pod.get("status", {})
     terminating = "deletionTimestamp" in pod["metadata"]
-    ready = _condition(pod, "Ready").get("status") == "True"
+    ready = objects.condition(pod, "Ready").get("status") == "True"
     return not terminating and status.get("phase") == "Running" and ready
-
-
-def _condition(pod: dict[str, Any], kind: str) -> dict[str, Any]:
-    conditions: list[dict[str, Any]] = pod.get("status", {}).get("conditions", [])
-    return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
 def failure(pod: dict[str, Any]) -> str:
@@ -326,7 +322,7 @@ def _states(pod: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 def unscheduled_reason(pod: dict[str, Any]) -> str:
     """Return the scheduler's reason why no node fits a pod; empty if the pod is scheduled."""
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = objects.condition(pod, "PodScheduled")
     refused = scheduled.get("status") == "False"
     return str(scheduled.get("message") or scheduled.get("reason") or "") if refused else ""
 
